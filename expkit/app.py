@@ -1,0 +1,146 @@
+"""The command line: checks it as a whole, then makes run directories and runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from expkit.core.errors import ConfigError, ExpkitError, Problem
+
+if TYPE_CHECKING:
+    from expkit.config.validation import Composition
+    from expkit.job import Outcome
+
+# Frameworks, Hydra and NumPy are imported where they are needed: help and a refused config shall come at once.
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Carry out a command line.
+
+    Args:
+        argv: the arguments, without the program's name.
+
+    Returns:
+        The exit code: 0 success, 1 a failed run, 2 a command that cannot be run, 130 or 143 after a stop signal.
+    """
+    if sys.path[0] != str(Path.cwd()):  # the user's own modules, also for the console script
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        command = COMMANDS.get(argv[0]) if argv else None
+        if command is not None:
+            return command(argv[1:])
+        return _experiment(argv)
+    except ConfigError as error:
+        return _refuse(error)
+    except ExpkitError as error:
+        _tell(f"expkit: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _experiment(argv: Sequence[str]) -> int:
+    """Everything that is not a command of its own: overrides, and Hydra's flags."""
+    if any(flag in argv for flag in ("--help", "-h")):
+        from expkit.config.help import help_text
+
+        sys.stdout.write(help_text() + "\n")
+        return 0
+    if "--version" in argv:
+        from expkit import __version__
+
+        sys.stdout.write(f"expkit {__version__}\n")
+        return 0
+    arguments = _parse(argv)
+    if arguments.show:
+        from expkit.config.handover import hand_to_hydra
+
+        hand_to_hydra(argv, lambda config: None)
+        return 0
+    from expkit.config.validation import check
+
+    overrides = _with_overrides_of_a_run(arguments.overrides)
+    composition = check(overrides, config_dir=arguments.config_dir, multirun=arguments.multirun)
+    for note in composition.notes:
+        _tell(f"note: {note}")
+    if arguments.multirun:
+        from expkit.sweep import run_sweep
+
+        return run_sweep(composition, argv, arguments.config_dir)
+    return _run(composition, argv).exit_code
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The flags, which are Hydra's, and the overrides."""
+    parser = argparse.ArgumentParser(prog="expkit", add_help=False, exit_on_error=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--config-dir", "-cd", dest="config_dir")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--info", "-i", nargs="?", const="all")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--hydra-help", action="store_true")
+    parser.add_argument("--shell-completion", "-sc", action="store_true")
+    try:
+        arguments, unknown = parser.parse_known_intermixed_args(argv)
+    except argparse.ArgumentError as error:
+        raise ConfigError([Problem("command line", str(error), "--help")]) from error
+    if unknown:
+        flags = ", ".join(unknown)
+        raise ConfigError([Problem(flags, "no such flag; --help lists what there is", "--help")])
+    shown = (arguments.cfg, arguments.info, arguments.hydra_help, arguments.shell_completion)
+    arguments.show = any(shown)
+    return arguments
+
+
+def _run(composition: Composition, argv: Sequence[str]) -> Outcome:
+    """One run in a directory of its own, or in that of the run that goes on."""
+    from expkit.job import run_job
+    from expkit.run.directory import RunDirectory
+
+    config = composition.config
+    exact = composition.hydra.get("run.dir")
+    if config["resume"] is not None:
+        run = RunDirectory.open(Path(config["resume"]))
+    elif exact is not None:
+        run = RunDirectory.at(Path(exact))
+    else:
+        run = RunDirectory.create(Path(config["output_dir"]), config["name"])
+    return run_job(config, composition.overrides, run, sys.argv)
+
+
+def _with_overrides_of_a_run(overrides: Sequence[str]) -> list[str]:
+    """``task=evaluate init_from=RUN`` takes the run's own overrides first, so that its model and data are composed."""
+    given = dict(text.split("=", 1) for text in overrides if "=" in text)
+    source = given.get("init_from")
+    if source is None or given.get("task", "train") == "train":
+        return list(overrides)
+    from expkit.run.history import overrides_of
+
+    return [*overrides_of(Path(source), but=given), *overrides]
+
+
+def _init(argv: Sequence[str]) -> int:
+    """``expkit init [directory]``."""
+    from expkit.project import init
+
+    return init(argv)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"init": _init}
+
+
+def _refuse(error: ConfigError) -> int:
+    count = len(error.problems)
+    _tell("expkit: this cannot be run:" if count == 1 else f"expkit: this cannot be run, {count} problems:")
+    for problem in error.problems:
+        _tell(f"  {problem}")
+    return error.exit_code
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,206 @@
+"""From a config to objects: the only place that knows both, and the only caller of instantiate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import hydra.utils
+from hydra.errors import InstantiationException
+
+from expkit.config.targets import check_targets, locate
+from expkit.core.binding import Binding
+from expkit.core.driver import Driver
+from expkit.core.errors import ConfigError, ExpkitError, Problem
+from expkit.core.evaluator import Evaluator
+from expkit.core.schedule import Schedule
+from expkit.core.store import Store
+from expkit.core.trainer import Trainer
+from expkit.data import Data
+from expkit.metrics import MetricSet
+from expkit.run.directory import RunDirectory
+from expkit.run.loggers import LoggerGroup
+from expkit.run.records import JsonLinesLogger
+
+Config = Mapping[str, Any]
+
+CONSUMED = {
+    "driver": ("framework",),
+    "checkpoint": ("save_every",),
+    "trainer": ("input_mapping", "output_mapping", "whole_batch"),
+}
+"""Keys of a group's nodes that the builder itself reads."""
+SUPPLIED = {
+    "checkpoint": ("root",),
+    "logger": ("directory",),
+    "trainer": ("model", "driver", "data", "optimizer"),
+}
+"""Arguments that the builder adds to those of a group's nodes."""
+
+
+class Builder:
+    """Makes the parts of a run in the order in which they need each other.
+
+    The driver comes first and is seeded, so that a model which draws its own initial weights draws the same ones in
+    every run; a model with ``initialize(seed)`` fills its weights by that, the same ones on every driver.
+
+    Args:
+        config: a resolved config.
+        run: where the run writes.
+
+    Attributes:
+        driver: the driver.
+        logger: metrics.jsonl and the configured loggers.
+    """
+
+    def __init__(self, config: Config, run: RunDirectory) -> None:
+        check_targets(config, supplied=SUPPLIED, consumed=CONSUMED)
+        self._config = config
+        self._run = run
+        self.driver: Driver = _instantiate(config, "driver")
+        self.driver.setup(config["seed"])
+        self.logger = self._logger()
+        self._store: Store | None = None
+
+    def trainer(self) -> Trainer:
+        """The trainer, ready to fit."""
+        config = self._config
+        options = _options(config["trainer"], CONSUMED["trainer"])
+        trainer_class = locate(config["trainer"]["_target_"], "trainer")
+        self._store = self._make_store()
+        trainer: Trainer = trainer_class(
+            model=self._model(),
+            driver=self.driver,
+            data=self._data(),
+            optimizer=_one_or_many(config, "optimizer"),
+            loss=_optional(config, "loss"),
+            binding=self._binding(),
+            schedule=self._schedule(),
+            metrics=MetricSet(_by_name(config, "metrics")),
+            callbacks=_by_name(config, "callbacks"),
+            checkpoint=self._store,
+            logger=self.logger,
+            monitor=config["monitor"],
+            seed=config["seed"],
+            run_dir=self._run.path,
+            save_every=config["checkpoint"].get("save_every"),
+            **options,
+        )
+        return trainer
+
+    def evaluator(self) -> Evaluator:
+        """An evaluator of the configured model on the configured data."""
+        config, trainer = self._config, self._config["trainer"]
+        self.driver.prepare(self._model(), None, _optional(config, "loss"), self._binding())
+        return Evaluator(
+            driver=self.driver,
+            data=self._data(),
+            metrics=MetricSet(_by_name(config, "metrics")),
+            limit_batches=trainer.get("limit_eval_batches"),
+            overfit_batches=trainer.get("overfit_batches", 0),
+        )
+
+    def close(self) -> None:
+        """Finish writing and give everything back; safe to call twice."""
+        if self._store is not None:
+            self._store.close()
+        self.logger.close()
+        self.driver.shutdown()
+
+    def _model(self) -> Any:
+        model = _instantiate(self._config, "model")
+        if hasattr(model, "initialize"):
+            model.initialize(self._config["seed"])
+        return model
+
+    def _data(self) -> Data:
+        node = self._config["data"]
+        splits = instantiate(node["source"], "data.source")
+        options = _options(node, ("source", "info"))
+        sampler = _instantiate(self._config, "sampler")
+        if isinstance(splits, Mapping):
+            return Data(splits["train"], splits.get("eval"), sampler=sampler, **options)
+        return Data(splits.train, splits.eval, sampler=sampler, **options)
+
+    def _binding(self) -> Binding:
+        trainer = self._config["trainer"]
+        return Binding(
+            inputs=trainer.get("input_mapping") or {},
+            outputs=trainer.get("output_mapping") or {},
+            whole_batch=trainer.get("whole_batch", False),
+        )
+
+    def _schedule(self) -> Schedule | Mapping[str, Schedule] | None:
+        made = _one_or_many(self._config, "schedule")
+        if isinstance(made, Mapping):
+            return {name: self._as_schedule(each) for name, each in made.items()}
+        return None if made is None else self._as_schedule(made)
+
+    def _as_schedule(self, made: Any) -> Schedule:
+        """A schedule, or the framework's own scheduler (``_partial_: true``) read as one."""
+        if isinstance(made, Schedule):
+            return made
+        adapter = f"expkit.drivers.{self.driver.framework}.schedules.NativeSchedule"
+        native: Schedule = instantiate({"_target_": adapter, "factory": made}, "schedule")
+        return native
+
+    def _make_store(self) -> Store:
+        node = _options(self._config["checkpoint"], CONSUMED["checkpoint"], keep_target=True)
+        if node["_target_"].rpartition(".")[2] != "MemoryStore":
+            node["root"] = self._run.checkpoints
+        store: Store = instantiate(node, "checkpoint")
+        return store
+
+    def _logger(self) -> LoggerGroup:
+        nodes: Mapping[str, Any] = self._config.get("logger") or {}
+        recorder = JsonLinesLogger(self._run.path)
+        loggers = [
+            instantiate({**node, "directory": self._run.path}, f"logger.{name}")
+            for name, node in nodes.items()
+        ]
+        return LoggerGroup([recorder, *loggers])
+
+
+def _options(node: Config, leave_out: tuple[str, ...], keep_target: bool = False) -> dict[str, Any]:
+    """The keys of a node that are arguments of what it builds."""
+    dropped = leave_out if keep_target else (*leave_out, "_target_")
+    return {str(key): value for key, value in node.items() if key not in dropped}
+
+
+def instantiate(node: Config, key: str) -> Any:
+    """Build what a node describes, nested nodes included.
+
+    Raises:
+        ConfigError: the target refused its arguments; names the key, and the target's own error is chained.
+    """
+    try:
+        return hydra.utils.instantiate(dict(node), _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, ExpkitError):
+            raise cause from cause.__cause__
+        message = f"{node['_target_']} failed: {type(cause).__name__}: {cause}"
+        raise ConfigError([Problem(key, message)]) from cause
+
+
+def _instantiate(config: Config, group: str) -> Any:
+    return instantiate(_options(config[group], CONSUMED.get(group, ()), keep_target=True), group)
+
+
+def _optional(config: Config, group: str) -> Any:
+    """The object of a group; None where its option is empty."""
+    return instantiate(config[group], group) if config.get(group) else None
+
+
+def _by_name(config: Config, group: str) -> dict[str, Any]:
+    """The objects of a group that maps names to them."""
+    nodes: Mapping[str, Any] = config.get(group) or {}
+    return {name: instantiate(node, f"{group}.{name}") for name, node in nodes.items() if node}
+
+
+def _one_or_many(config: Config, group: str) -> Any:
+    """One object, a mapping name -> object, or None where the group is empty."""
+    node = config.get(group)
+    if not node:
+        return None
+    return instantiate(node, group) if "_target_" in node else _by_name(config, group)

@@ -1,0 +1,147 @@
+"""Tells how far a run is."""
+# ruff: noqa: ARG002 - a handler takes what its event brings
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Mapping
+from time import monotonic
+from typing import Literal, final
+
+from expkit.callbacks.announce import announce
+from expkit.callbacks.live_bar import Bar, NoBar, RichBar
+from expkit.callbacks.pace import Pace, duration
+from expkit.callbacks.refusal import refuse
+from expkit.core.events import Callback, Context
+
+log = logging.getLogger(__name__)
+
+Style = Literal["auto", "bar", "plain", "none"]
+
+_STYLES = ("auto", "bar", "plain", "none")
+_EPOCH_GAP_S = 0.5
+_MOST_METRICS = 6
+
+
+@final
+class ProgressBar(Callback):
+    """Says step, loss, metrics, speed and the time left, in lines and in a bar on a terminal.
+
+    A line is logged at the end of an epoch (of very short ones, not of each), every ``every_s``
+    seconds within a long epoch, and at the end of the run. Rank 0 alone speaks.
+
+    Args:
+        style: ``auto`` = lines, and a bar besides if standard output is a terminal; ``bar`` = both
+            in any case; ``plain`` = lines only; ``none`` = neither.
+        every_s: seconds between two lines within an epoch.
+    """
+
+    run_on = "main"
+
+    def __init__(self, style: Style = "auto", every_s: float = 30.0) -> None:
+        if style not in _STYLES:
+            refuse("progress", "style", style, ", ".join(_STYLES), "plain")
+        if not every_s > 0.0:
+            refuse("progress", "every_s", every_s, "numbers greater than 0", 30)
+        self._style = style
+        self._every_s = every_s
+        self._bar: Bar = NoBar()
+        self._pace = Pace(0, 0.0)
+        self._line_at = 0.0
+        self._line_step = 0
+        self._next = math.inf
+
+    def fit_start(self, context: Context) -> None:
+        """Put up the bar."""
+        now = monotonic()
+        self._pace = Pace(context.progress.step, now)
+        self._line_at, self._line_step = now, context.progress.step
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        if self._style == "bar" or (self._style == "auto" and terminal):
+            self._bar = RichBar(force=self._style == "bar")
+        self._schedule(now)
+
+    def step_end(self, context: Context) -> None:
+        """Look at the clock: all that an ordinary step pays."""
+        now = monotonic()
+        if context.stop_reason is not None:  # an interrupted run may leave without another event
+            self._close_bar()
+        if now < self._next:
+            return
+        if now - self._line_at >= self._every_s:
+            self._write_line(context, now)
+        self._bar.show(context.progress, self._text(context, now))
+        self._schedule(now)
+
+    def eval_start(self, context: Context) -> None:
+        """Say what takes so long."""
+        self._bar.show(context.progress, "evaluating")
+
+    def epoch_end(self, context: Context) -> None:
+        """Write the epoch's line."""
+        now = monotonic()
+        if now - self._line_at >= _EPOCH_GAP_S:
+            self._write_line(context, now)
+            self._schedule(now)
+
+    def exception(self, context: Context, error: BaseException) -> None:
+        """Leave a clean screen."""
+        self._close_bar()
+
+    def fit_end(self, context: Context) -> None:
+        """Write the last line."""
+        self._close_bar()
+        if self._line_step != context.progress.step:
+            self._write_line(context, monotonic())
+
+    def _close_bar(self) -> None:
+        self._bar.close()
+        self._bar = NoBar()
+
+    def _schedule(self, now: float) -> None:
+        """When a step has something to do next."""
+        if self._style == "none":
+            return
+        line = self._line_at + self._every_s
+        self._next = min(line, now + self._bar.redraw_s)
+
+    def _write_line(self, context: Context, now: float) -> None:
+        if self._style == "none":
+            return
+        progress = context.progress
+        # Between two epochs the one that has ended is meant.
+        epoch = progress.epoch if progress.epoch_step == 0 else progress.epoch + 1
+        epochs = "" if progress.n_epochs is None else f"/{progress.n_epochs}"
+        steps = "" if progress.total_steps is None else f"/{progress.total_steps}"
+        position = f"epoch {epoch}{epochs} step {progress.step}{steps}"
+        announce(log, f"{position} | {self._text(context, now)}")
+        self._line_at, self._line_step = now, progress.step
+
+    def _text(self, context: Context, now: float) -> str:
+        progress, pace = context.progress, self._pace
+        parts = []
+        if "loss" in context.metrics:
+            parts.append(f"loss {context.metrics['loss']:.4g}")
+        if context.eval_metrics:
+            parts.append(f"eval {_numbers(context)}")
+        if progress.skipped_steps:
+            parts.append(f"{progress.skipped_steps} skipped")
+        speed, left = pace.steps_per_s(progress, now), pace.seconds_left(progress, now)
+        if speed is not None:
+            parts.append(f"{speed:.3g} steps/s")
+        parts.append(f"{duration(pace.elapsed(now))} elapsed")
+        if left is not None:
+            parts.append(f"{duration(left)} left")
+        return " | ".join(parts)
+
+
+def _numbers(context: Context) -> str:
+    """The metrics of the last evaluation, the monitored one first, as many as fit."""
+    metrics: Mapping[str, float] = context.eval_metrics
+    monitored = context.monitor.name if context.monitor else ""
+    names = sorted(metrics, key=lambda name: name != monitored)
+    shown = " ".join(f"{name} {metrics[name]:.4g}" for name in names[:_MOST_METRICS])
+    more = len(names) - _MOST_METRICS
+    return f"{shown} and {more} more" if more > 0 else shown

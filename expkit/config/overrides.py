@@ -1,0 +1,215 @@
+"""Overrides of the command line: parsed one by one, so that one mistake does not hide the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_origin
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override, RangeSweep
+from hydra.errors import HydraException
+
+from expkit.config.catalog import Catalog
+from expkit.config.limits import MAX_OVERRIDES, check_override_text, override_key
+from expkit.config.schema import CLOSED, LISTED, LISTS, NEEDED, OPTIONAL, kinds
+from expkit.config.suggestion import listing, literal, nearest, show
+from expkit.core.errors import Problem
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One override with the values it stands for: one, or several in a sweep.
+
+    Attributes:
+        key: config key or group.
+        mark: ``""`` change, ``+`` add, ``++`` add or change, ``~`` delete.
+        values: what is assigned, in turn.
+        text: the override as it was given.
+        is_group: whether it chooses options of a group.
+        is_native: whether it is for Hydra alone (``hydra.*``, a group at another package).
+    """
+
+    key: str
+    mark: str
+    values: tuple[Any, ...]
+    text: str
+    is_group: bool
+    is_native: bool
+
+    @property
+    def group(self) -> str:
+        """The first part of the key."""
+        return self.key.split(".")[0]
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it chooses nothing where nothing is chosen: ``experiment=null``."""
+        return self.key in OPTIONAL and self.mark == "" and self.values == (None,)
+
+    def line(self, number: int = 0) -> str:
+        """The override with one of its values, as Hydra reads it; for choices of options."""
+        # "+experiment=x" means "experiment=x": the defaults list has a place for it already.
+        # "+callbacks=x" is left as it is: it adds to the list.
+        mark = (
+            ""
+            if self.mark == "+" and self.group in LISTED and self.group not in LISTS
+            else self.mark
+        )
+        if len(self.values) > 1:
+            return f"{mark}{self.key}={literal(self.values[number])}"
+        return mark + self.text.lstrip("+~")
+
+
+def parse(
+    texts: Sequence[str], catalog: Catalog, multirun: bool
+) -> tuple[list[Assignment], list[Problem]]:
+    """Parse overrides.
+
+    Args:
+        texts: the overrides.
+        catalog: the options there are.
+        multirun: whether an override may name several values.
+
+    Returns:
+        The good ones, and what is wrong with the others.
+    """
+    if len(texts) > MAX_OVERRIDES:
+        return [], [
+            Problem(
+                "overrides",
+                f"{len(texts)} are too many; allowed: {MAX_OVERRIDES}; put them into a file",
+            )
+        ]
+    parser = OverridesParser.create()
+    good: list[Assignment] = []
+    problems: list[Problem] = []
+    for text in texts:
+        problem = check_override_text(text)
+        if problem is None:
+            try:
+                parsed = parser.parse_override(text)
+            except (HydraException, RecursionError, ValueError) as error:
+                problem = _grammar(text, error)
+            else:
+                assignment = _assignment(parsed, text, catalog)
+                found = list(_check(parsed, assignment, catalog, multirun))
+                problems += found
+                good += [] if found else [assignment]
+        if problem is not None:
+            problems.append(problem)
+    return good, problems
+
+
+def _assignment(parsed: Override, text: str, catalog: Catalog) -> Assignment:
+    key = str(parsed.key_or_group)
+    is_native = parsed.is_hydra_override() or parsed.package is not None
+    is_group = key in catalog.groups
+    mark = (
+        "~"
+        if parsed.is_delete()
+        else "+"
+        if parsed.is_add()
+        else "++"
+        if parsed.is_force_add()
+        else ""
+    )
+    return Assignment(key, mark, tuple(_values(parsed, catalog)), text, is_group, is_native)
+
+
+def _values(parsed: Override, catalog: Catalog) -> Iterator[Any]:
+    """The values of an override; of a range only its ends, which are as good as all."""
+    value = parsed._value
+    if not parsed.is_sweep_override():
+        yield parsed.value()
+    elif isinstance(value, IntervalSweep):
+        yield from (value.start, value.end)
+    elif isinstance(value, Glob):
+        yield from value.filter(catalog.choices(str(parsed.key_or_group)))
+    elif isinstance(value, RangeSweep):
+        numbers = value.range()
+        yield from (
+            (numbers[0], numbers[-1]) if isinstance(numbers, range) and numbers else (value.start,)
+        )
+    else:
+        for item in parsed.sweep_iterator():
+            yield Override._convert_value(item)
+
+
+def _check(
+    parsed: Override, given: Assignment, catalog: Catalog, multirun: bool
+) -> Iterator[Problem]:
+    """What can be seen before anything is composed."""
+    if given.key == "hydra.searchpath":
+        yield Problem(given.key, "is not used; allowed: --config-dir DIRECTORY", "")
+    elif given.is_native:
+        return
+    elif not given.key:
+        yield Problem(show(given.text), "has no key before the =; allowed: key=value, group=option")
+    elif parsed.is_sweep_override() and not multirun:
+        value = given.text.partition("=")[2]
+        message = (
+            f"{show(value)} is a sweep; allowed: one value, [...] for a list, or -m to run each"
+        )
+        is_list = not given.is_group or given.group in LISTS
+        yield Problem(
+            given.key, message, f"{given.key}=[{value}]" if is_list else f"-m {given.text}"
+        )
+    elif parsed.is_sweep_override() and not given.values:
+        yield Problem(given.key, f"{show(given.text.partition('=')[2])} stands for no value at all")
+    elif given.is_group:
+        yield from _check_choice(given, catalog)
+    elif given.mark == "+" and _is_fixed(given.key):
+        message = f"+ adds a key, but the keys of {given.group} are fixed"
+        yield Problem(given.key, message, given.text.lstrip("+"))
+
+
+def _is_fixed(key: str) -> bool:
+    """Whether a key is of a closed group, and not one that maps names of the user's choice."""
+    group, _, name = key.partition(".")
+    return (
+        group in CLOSED
+        and "." not in name
+        and get_origin(kinds(CLOSED[group]).get(name)) is not dict
+    )
+
+
+def _check_choice(given: Assignment, catalog: Catalog) -> Iterator[Problem]:
+    group, choices = given.key, catalog.choices(given.key)
+    if given.mark == "~":
+        return
+    for value in given.values:
+        names = value if isinstance(value, list) else [value]
+        wrong = [name for name in names if name not in choices]
+        if given.is_void:
+            continue
+        if not wrong:
+            if isinstance(value, list) and group not in LISTS:
+                yield Problem(
+                    group, f"{literal(value)} is a list; allowed: one of {listing(choices)}"
+                )
+            continue
+        mended = [name if name in choices else nearest(str(name), choices) for name in names]
+        hint = (
+            f"{group}={literal(mended if isinstance(value, list) else mended[0])}"
+            if all(mended)
+            else ""
+        )
+        removes = f", or ~{group} for none" if value is None and group not in NEEDED else ""
+        shown = "null" if value is None else show(wrong[0])
+        yield Problem(group, f"no option {shown}; allowed: {listing(choices)}{removes}", hint)
+
+
+def _grammar(text: str, error: BaseException) -> Problem:
+    key, equals, value = text.partition("=")
+    shown = override_key(text)
+    if not equals and not key.startswith("~"):
+        return Problem(shown, "is no override; allowed: key=value, group=option, +key=value, ~key")
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    hint = (
+        f"'{key}=\"{value}\"'"
+        if value and '"' not in value and value.isprintable() and len(value) <= 80
+        else ""
+    )
+    message = f"{show(value)} can't be parsed ({reason[:120]}); quote text with = , : or brackets"
+    return Problem(shown, message, hint)

@@ -1,0 +1,100 @@
+"""Turns a composed config into plain values, and says what an interpolation lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from expkit.config.catalog import Catalog
+from expkit.config.limits import MAX_DEPTH, MAX_VALUES
+from expkit.config.suggestion import listing
+from expkit.core.errors import Problem
+
+Choices = Mapping[str, str]
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+
+
+def resolve(
+    node: DictConfig, choices: Choices, catalog: Catalog
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The plain values of a config that can be resolved, and a problem for each other one."""
+    resolver = _Resolver(node, choices, catalog)
+    return resolver.mapping(node, ""), resolver.problems
+
+
+class _Resolver:
+    def __init__(self, root: DictConfig, choices: Choices, catalog: Catalog) -> None:
+        self.problems: list[Problem] = []
+        self._root = root
+        self._choices = choices
+        self._catalog = catalog
+        self._values = 0
+
+    def mapping(self, node: DictConfig, path: str) -> dict[str, Any]:
+        """The entries that have a value."""
+        result = {}
+        for name in node:
+            key = f"{path}.{name}" if path else str(name)
+            found, value = self._entry(node, name, key)
+            if found:
+                result[str(name)] = value
+        return result
+
+    def _entry(self, node: DictConfig | ListConfig, name: Any, key: str) -> tuple[bool, Any]:
+        self._values += 1
+        if self._values > MAX_VALUES or key.count(".") > MAX_DEPTH:
+            if not any(problem.key == "config" for problem in self.problems):
+                message = f"has more than {MAX_VALUES} values, or is deeper than {MAX_DEPTH}: {key[:60]}"
+                self.problems.append(Problem("config", message))
+            return False, None
+        if OmegaConf.is_missing(node, name):
+            self.problems.append(Problem(key, "has no value yet (???); give one", f"{key}=..."))
+            return False, None
+        try:
+            value = node[name]
+        except (OmegaConfBaseException, RecursionError, ValueError) as error:
+            self.problems.append(self._unresolved(node, name, key, error))
+            return False, None
+        if isinstance(value, DictConfig):
+            return True, self.mapping(value, key)
+        if isinstance(value, ListConfig):
+            entries = (
+                self._entry(value, number, f"{key}.{number}") for number in range(len(value))
+            )
+            return True, [entry for found, entry in entries if found]
+        return True, value
+
+    def _unresolved(
+        self, node: DictConfig | ListConfig, name: Any, key: str, error: BaseException
+    ) -> Problem:
+        raw = node._get_node(name)
+        text = str(raw._value()) if raw is not None and hasattr(raw, "_value") else ""
+        for reference in _REFERENCE.findall(text):
+            try:
+                lacks = OmegaConf.select(self._root, reference, default=None) is None
+            except OmegaConfBaseException:
+                continue
+            if lacks:
+                return self._lacking(key, reference)
+        reason = (
+            "it refers to itself"
+            if isinstance(error, RecursionError)
+            else str(error).splitlines()[0]
+        )
+        return Problem(key, f"{text[:80]} can't be resolved: {reason[:200]}")
+
+    def _lacking(self, key: str, reference: str) -> Problem:
+        """A key that is referred to and is not there: names both options and where it would be."""
+        user, group = key.split(".")[0], reference.split(".")[0]
+        who = f"{user}={self._choices[user]}" if user in self._choices else "it"
+        where = f"{group}={self._choices[group]}" if group in self._choices else "the config"
+        options = self._catalog.with_key(group, reference.partition(".")[2])
+        message = f"{who} needs {reference}, which {where} lacks"
+        if options:
+            message += f"; {listing(f'{group}={option}' for option in options)} would have it"
+        return Problem(key, message, f"{group}={options[0]}" if options else "")

@@ -1,0 +1,176 @@
+"""What must hold between keys: combinations that cannot work, options without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from expkit.config.schema import NEEDED
+from expkit.config.suggestion import listing, nearest
+from expkit.core.errors import ConfigError, Problem
+from expkit.core.monitor import Monitor
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule looks at.
+
+    Attributes:
+        config: a resolved config whose single keys are right.
+        given: the keys that the command line sets; what is only a default may be without effect.
+    """
+
+    config: Config
+    given: Collection[str]
+
+    def __getitem__(self, key: str) -> Any:
+        """A top-level key of the config."""
+        return self.config[key]
+
+
+Rule = Callable[[Case], Iterator[Problem]]
+
+
+def check_rules(config: Config, given: Collection[str]) -> Iterator[Problem]:
+    """Check a config whose single keys are right; see `Case` for the arguments."""
+    missing = [group for group in NEEDED if not config.get(group)]
+    for group in missing:
+        yield Problem(group, "no option is chosen, but no run can do without one")
+    if not missing:
+        for rule in RULES:
+            yield from rule(Case(config, given))
+
+
+def _has_an_end(case: Case) -> Iterator[Problem]:
+    trainer = case["trainer"]
+    if case["task"] == "train" and all(
+        trainer.get(key) is None for key in ("n_epochs", "max_steps", "max_time")
+    ):
+        message = "n_epochs, max_steps and max_time are all null: it would never end"
+        yield Problem("trainer", message, "trainer.max_steps=1000")
+
+
+def _one_batch_size(case: Case) -> Iterator[Problem]:
+    data, accumulate = case["data"], case["trainer"].get("accumulate", 1)
+    whole = data.get("global_batch_size")
+    if whole is None:
+        return
+    if "data.batch_size" in case.given and "data.global_batch_size" in case.given:
+        message = "has no effect beside data.global_batch_size; give one of the two"
+        yield Problem("data.batch_size", message, f"data.global_batch_size={whole}")
+    if whole < accumulate:
+        message = f"is {whole}; trainer.accumulate={accumulate} micro-batches need {accumulate} or more"
+        yield Problem("data.global_batch_size", message, f"data.global_batch_size={accumulate}")
+
+
+def _one_beginning(case: Case) -> Iterator[Problem]:
+    if case["resume"] is not None and case["init_from"] is not None:
+        message = "has no effect beside resume, which takes all state; give one of the two"
+        yield Problem("init_from", message, "init_from=null")
+
+
+def _weights_to_use(case: Case) -> Iterator[Problem]:
+    task = case["task"]
+    if task == "train":
+        return
+    if case["init_from"] is None:
+        message = f"task={task} needs trained weights: the directory of a run or checkpoint"
+        yield Problem("init_from", message, "init_from=outputs/2026-11-30/07-12-03-digits")
+    used = ("trainer.limit_eval_batches", "trainer.overfit_batches")
+    for key in case.given:
+        if key.split(".")[0] in ("trainer", "optimizer", "schedule") and key not in used:
+            yield Problem(
+                key, f"has no effect with task={task}, which does not train", "task=train"
+            )
+
+
+def _numpy_limits(case: Case) -> Iterator[Problem]:
+    driver = case["driver"]
+    if driver.get("framework") != "numpy":
+        return
+    for key, allowed in (("precision", ("fp32",)), ("device", ("cpu", "auto"))):
+        value = driver.get(key, allowed[0])
+        if value not in allowed:
+            message = f"is {value!r}; driver=numpy allows: {listing(allowed)}"
+            yield Problem(f"driver.{key}", message, f"driver.{key}={allowed[0]}")
+
+
+def _loss_scale_is_used(case: Case) -> Iterator[Problem]:
+    precision = case["driver"].get("precision")
+    for key in ("driver.loss_scale", "driver.loss_scale_growth_every"):
+        if key in case.given and precision != "fp16":
+            yield Problem(
+                key, f"has no effect with driver.precision={precision}", "driver.precision=fp16"
+            )
+
+
+def _monitor_exists(case: Case) -> Iterator[Problem]:
+    """The part of a monitor's name that is known beforehand; the evaluation checks the whole."""
+    text = case["monitor"]
+    if text is None or case["task"] == "predict":
+        return
+    try:
+        monitor = Monitor.parse(text)
+    except ConfigError as error:
+        yield from error.problems
+        return
+    names = ["loss", *(case.config.get("metrics") or {})]
+    if not set(monitor.name.split("/")) & set(names):
+        near = nearest(monitor.name, names)
+        hint = (
+            "monitor=-loss"
+            if near in (None, "loss")
+            else f"monitor={'' if monitor.larger_is_better else '-'}{near}"
+        )
+        yield Problem(
+            "monitor", f"is {text!r}, but the metrics of this run are: {listing(names)}", hint
+        )
+    elif monitor.name.split("/")[-1] == "loss" and monitor.larger_is_better:
+        yield Problem(
+            "monitor",
+            f"is {text!r}: the largest loss would be the best",
+            f"monitor=-{monitor.name}",
+        )
+
+
+def _debugging_keys(case: Case) -> Iterator[Problem]:
+    trainer = case["trainer"]
+    if trainer.get("overfit_batches"):
+        for key in ("trainer.limit_train_batches", "trainer.limit_eval_batches"):
+            if key in case.given and trainer.get(key.partition(".")[2]) is not None:
+                message = (
+                    "has no effect with trainer.overfit_batches, which sets the number of batches"
+                )
+                yield Problem(key, message, f"{key}=null")
+
+
+def _best_exists(case: Case) -> Iterator[Problem]:
+    trainer = case["trainer"]
+    if "trainer.load_best" not in case.given or not trainer.get("load_best"):
+        return
+    for key, value in (
+        ("monitor", case["monitor"]),
+        ("trainer.eval_every", trainer.get("eval_every", "1ep")),
+    ):
+        if value is None:
+            yield Problem(
+                "trainer.load_best",
+                f"has no effect with {key}=null: nothing is best",
+                "trainer.load_best=false",
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    _has_an_end,
+    _one_batch_size,
+    _one_beginning,
+    _weights_to_use,
+    _numpy_limits,
+    _loss_scale_is_used,
+    _monitor_exists,
+    _debugging_keys,
+    _best_exists,
+)

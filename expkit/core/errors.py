@@ -1,0 +1,78 @@
+"""The errors a user meets: what is wrong, what was given, what is allowed, and the override that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ExpkitError(Exception):
+    """Base of all errors that expkit raises on purpose.
+
+    Attributes:
+        exit_code: what the process returns when this error ends a run.
+    """
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a config.
+
+    Attributes:
+        key: the config key in dotted form, such as ``trainer.n_epochs``.
+        message: what is wrong and what is allowed, in one line.
+        hint: an override that mends it, such as ``trainer.n_epochs=5``; empty where none is known.
+    """
+
+    key: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        """One line for the terminal."""
+        tail = f"  (try: {self.hint})" if self.hint else ""
+        return f"{self.key}: {self.message}{tail}"
+
+
+class ConfigError(ExpkitError):
+    """A config that cannot be run; holds every problem that was found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        if isinstance(problems, str):
+            problems = [Problem("config", problems)]
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class DataError(ExpkitError):
+    """Data that cannot be trained on or evaluated: empty, of a wrong type, out of range."""
+
+
+class DriverError(ExpkitError):
+    """Something the chosen driver or device cannot do."""
+
+
+class CheckpointError(ExpkitError):
+    """A checkpoint that cannot be written, or that is absent, damaged or of another model."""
+
+
+class RunDirectoryError(ExpkitError):
+    """A run directory that cannot be made, written or used."""
+
+    exit_code = 2
+
+
+class NonFiniteLossError(ExpkitError):
+    """The loss became NaN or infinite."""
+
+
+class CallbackError(ExpkitError):
+    """A callback raised; carries its name, the cause is chained."""
+
+
+class StepError(ExpkitError):
+    """An error inside a training or evaluation step; names the data-set indices of the batch."""

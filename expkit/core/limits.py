@@ -1,0 +1,52 @@
+"""When a run has done what it was asked for."""
+
+from __future__ import annotations
+
+from expkit.core.errors import ConfigError, Problem
+from expkit.core.progress import Progress
+
+
+class Limits:
+    """Epochs, steps and time; whichever comes first ends the run.
+
+    Args:
+        n_epochs: epochs to train; None = no limit.
+        max_steps: optimizer steps to make; None = no limit.
+        max_time: training time in seconds; None = no limit.
+
+    Raises:
+        ConfigError: no limit at all, or one below 0.
+    """
+
+    def __init__(self, n_epochs: int | None, max_steps: int | None, max_time: float | None) -> None:
+        limits = {"n_epochs": n_epochs, "max_steps": max_steps, "max_time": max_time}
+        problems = [
+            Problem(f"trainer.{key}", f"is {value}; it must be 0 or more")
+            for key, value in limits.items()
+            if value is not None and not value >= 0
+        ]
+        if all(value is None for value in limits.values()):
+            message = "n_epochs, max_steps and max_time are all null: it would never end"
+            problems.append(Problem("trainer", message, "trainer.max_steps=1000"))
+        if problems:
+            raise ConfigError(problems)
+        self.n_epochs = n_epochs
+        self.max_steps = max_steps
+        self.max_time = max_time
+
+    def reached(self, progress: Progress) -> bool:
+        """Whether the epochs or steps are done: the same on all ranks by itself."""
+        if self.n_epochs is not None and progress.epoch >= self.n_epochs:
+            return True
+        return self.max_steps is not None and progress.step >= self.max_steps
+
+    def is_over_time(self, progress: Progress) -> bool:
+        """Whether the time is up by this rank's clock."""
+        return self.max_time is not None and progress.seconds >= self.max_time
+
+    def total_steps(self, steps_per_epoch: int | None) -> int | None:
+        """Steps of the whole run as far as they can be known."""
+        limits = [] if self.max_steps is None else [self.max_steps]
+        if self.n_epochs is not None and steps_per_epoch is not None:
+            limits.append(self.n_epochs * steps_per_epoch)
+        return min(limits) if limits else None

@@ -1,0 +1,71 @@
+"""Where a run stands: counted by what was trained, never by what was read ahead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """The position of a run, and how far it is to go.
+
+    Attributes:
+        epoch: epochs completed; also the 0-based number of the epoch under way.
+        step: optimizer steps made in the whole run.
+        epoch_step: steps made in the epoch under way.
+        samples: samples trained in the whole run, over all ranks.
+        skipped_steps: updates left out (overflow under loss scaling, or a NaN guard).
+        n_epochs: epochs the run is to have, or None.
+        total_steps: steps the run is to have as far as they can be known, or None.
+        steps_per_epoch: None for data without length.
+        seconds_before: training time of earlier parts of a resumed run, in seconds.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    epoch_step: int = 0
+    samples: float = 0.0
+    skipped_steps: int = 0
+    n_epochs: int | None = None
+    total_steps: int | None = None
+    steps_per_epoch: int | None = None
+    seconds_before: float = 0.0
+    _started: float = field(default_factory=time.monotonic, repr=False)
+
+    @property
+    def epoch_ended(self) -> bool:
+        """Whether the epoch under way has had its last step."""
+        return self.epoch_step == self.steps_per_epoch
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, on a clock that never goes back."""
+        return self.seconds_before + time.monotonic() - self._started
+
+    def start_clock(self) -> None:
+        """Count seconds from now on."""
+        self._started = time.monotonic()
+
+    def state(self) -> dict[str, Any]:
+        """The position, as JSON values."""
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "epoch_step": self.epoch_step,
+            "samples": self.samples,
+            "skipped_steps": self.skipped_steps,
+            "seconds": self.seconds,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take the position back; limits stay those of the present config."""
+        self.epoch = int(state["epoch"])
+        self.step = int(state["step"])
+        self.epoch_step = int(state["epoch_step"])
+        self.samples = float(state["samples"])
+        self.skipped_steps = int(state["skipped_steps"])
+        self.seconds_before = float(state["seconds"])
+        self.start_clock()

@@ -1,0 +1,106 @@
+"""One optimizer step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from expkit.core.batch import Window
+from expkit.core.driver import Driver, LossTerm
+from expkit.core.errors import ExpkitError
+from expkit.core.evaluator import step_error
+from expkit.core.events import Context, EventBus
+from expkit.core.loss_record import LossRecord
+from expkit.core.period import Period
+from expkit.core.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+
+class Step:
+    """Makes the update of a window: the gradient of (sum of losses) / (sum of weights) over its micro-batches and all ranks.
+
+    Args:
+        driver: where the model runs.
+        events: told of each part of the step.
+        context: what the callbacks see; its progress is counted here.
+        losses: where the losses are kept until somebody reads them.
+        schedules: one for each optimizer.
+        clip_norm: greatest global L2 norm of the gradients; None = no clipping.
+        log_every: steps whose record will be written.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        events: EventBus,
+        context: Context,
+        losses: LossRecord,
+        schedules: Sequence[Schedule],
+        clip_norm: float | None,
+        log_every: Period,
+    ) -> None:
+        self._driver = driver
+        self._events = events
+        self._context = context
+        self._losses = losses
+        self._schedules = schedules
+        self._clip_norm = clip_norm
+        self._log_every = log_every
+
+    def __call__(self, window: Window) -> None:
+        """Make one step, and count it.
+
+        Raises:
+            StepError: something in the step failed; names the samples.
+        """
+        context, driver, events = self._context, self._driver, self._events
+        scale = 1.0 / window.weight
+        last = window.batches[-1]
+        terms: list[LossTerm] = []
+        try:
+            for batch in window.batches:
+                for handler in events.batch_start:
+                    handler(context, batch, batch.indices)
+                outputs = driver.forward(batch, batch is last)
+                for handler in events.loss_start:
+                    handler(context, outputs, batch)
+                loss = driver.loss(outputs, batch)
+                for handler in events.backward_start:
+                    handler(context, loss)
+                driver.backward(loss, scale)
+                for handler in events.backward_end:
+                    handler(context, loss)
+                terms.append(loss)
+                if batch is last:
+                    self._update(window, terms)
+                for handler in events.batch_end:
+                    handler(context)
+        except ExpkitError:
+            raise
+        except Exception as error:
+            raise step_error(f"step {context.progress.step + 1}", window.batches, error) from error
+
+    def _update(self, window: Window, terms: list[LossTerm]) -> None:
+        """Clip, update, count; or leave the update out where a callback asked for it or the gradients overflowed."""
+        context, events, progress = self._context, self._events, self._context.progress
+        for handler in events.step_start:
+            handler(context)
+        if context.skip_requested:
+            context.skip_requested = False
+            self._driver.discard_gradients()
+            progress.skipped_steps += 1
+        else:
+            if self._clip_norm is not None:
+                self._driver.clip_gradients(self._clip_norm)
+            update = progress.step - progress.skipped_steps + 1
+            if not self._driver.optimizer_step([s.factor(update) for s in self._schedules]):
+                progress.skipped_steps += 1
+                log.warning("step %d: the gradients overflowed, its update is left out", progress.step + 1)
+            self._losses.add(terms, progress.step + 1)
+        progress.step += 1
+        progress.epoch_step += 1
+        progress.samples += window.weight
+        context.log_due = self._log_every.due(progress)
+        for handler in events.step_end:
+            handler(context)

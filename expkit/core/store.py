@@ -1,0 +1,116 @@
+"""Where checkpoints go: the contract between the loop and the store, and the store that only remembers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from expkit.core.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        path: its directory; None for one in memory.
+        step: optimizer steps made when it was saved.
+        epoch: the 0-based epoch it belongs to.
+        metrics: the metrics of the last evaluation before it.
+        score: the monitored value, oriented so that larger is better; None when it cannot be ranked.
+    """
+
+    path: Path | None
+    step: int
+    epoch: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    score: float | None = None
+
+
+class Store(ABC):
+    """Keeps states of a run and finds the last and the best again."""
+
+    @abstractmethod
+    def save(
+        self,
+        state: Mapping[str, Any],
+        *,
+        step: int,
+        epoch: int,
+        metrics: Mapping[str, float],
+        score: float | None,
+    ) -> None:
+        """Keep a state tree of host copies; the store owns them from here on."""
+
+    @abstractmethod
+    def last(self) -> CheckpointInfo | None:
+        """The newest valid checkpoint."""
+
+    @abstractmethod
+    def best(self) -> CheckpointInfo | None:
+        """The valid checkpoint with the greatest score."""
+
+    @abstractmethod
+    def load(self, where: Literal["last", "best"] | Path) -> tuple[dict[str, Any], CheckpointInfo]:
+        """A verified state tree.
+
+        Raises:
+            CheckpointError: there is none, or the one that was asked for is damaged.
+        """
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until everything is written; raises what went wrong."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait and release; safe to call twice."""
+
+
+class MemoryStore(Store):
+    """Writes nothing: remembers the weights of the best evaluation in memory, so that they can be loaded at the end."""
+
+    def __init__(self) -> None:
+        self._info: CheckpointInfo | None = None
+        self._state: dict[str, Any] = {}
+
+    def save(
+        self,
+        state: Mapping[str, Any],
+        *,
+        step: int,
+        epoch: int,
+        metrics: Mapping[str, float],
+        score: float | None,
+    ) -> None:
+        """Remember the weights if no earlier ones were as good."""
+        if score is None or math.isnan(score):
+            return
+        best = self._info.score if self._info else None
+        if best is None or score > best:
+            self._info = CheckpointInfo(None, step, epoch, dict(metrics), score)
+            self._state = {"model": state["model"]}
+
+    def last(self) -> CheckpointInfo | None:
+        """None: only the best is remembered."""
+        return None
+
+    def best(self) -> CheckpointInfo | None:
+        """The best so far."""
+        return self._info
+
+    def load(self, where: Literal["last", "best"] | Path) -> tuple[dict[str, Any], CheckpointInfo]:
+        """The weights of the best."""
+        if where != "best" or self._info is None:
+            raise CheckpointError(f"no checkpoint {where!r}: this run keeps none on disk (checkpoint=default keeps them)")
+        return self._state, self._info
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing to release."""

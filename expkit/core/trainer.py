@@ -1,0 +1,355 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from expkit.core.batch import TrainLoader
+from expkit.core.best import Best
+from expkit.core.binding import Binding
+from expkit.core.driver import Driver, StateTree
+from expkit.core.errors import ConfigError, Problem
+from expkit.core.evaluator import Evaluator
+from expkit.core.events import Callback, Context, EventBus
+from expkit.core.limits import Limits
+from expkit.core.logger import Logger, NullLogger
+from expkit.core.loss_record import LossRecord
+from expkit.core.metric import MetricGroup
+from expkit.core.monitor import Monitor
+from expkit.core.period import Period, PeriodLike
+from expkit.core.preflight import check_targets
+from expkit.core.progress import Progress
+from expkit.core.result import Result
+from expkit.core.schedule import Schedule, one_for_each
+from expkit.core.step import Step
+from expkit.core.store import MemoryStore, Store
+
+log = logging.getLogger(__name__)
+
+OnException = Literal["auto", "raise", "ignore"]
+
+
+class Trainer:
+    """Trains a model on a driver.
+
+    ``fit`` is the whole story: epochs of steps; after each step, in this order, the record, the evaluation, the
+    checkpoint, and the question whether to go on.
+
+    Args:
+        model: a plain model of the driver's framework.
+        driver: where it runs.
+        data: gives the loaders: an object with ``train_loader`` and ``eval_loaders`` (`expkit.data.Data`).
+        optimizer: a spec of `expkit.optimizers`, a native optimizer's partial, or a mapping name -> either.
+        loss: a spec of `expkit.losses`, a callable ``(outputs, batch) -> loss``, or None where the model returns it.
+        binding: how the model is called; None = batch fields by name.
+        schedule: learning-rate schedule, or one for each optimizer by name.
+        metrics: what an evaluation computes besides the loss (`expkit.metrics.MetricSet`).
+        callbacks: callbacks in the order in which they are told.
+        checkpoint: where states are kept.
+        logger: where metrics are recorded.
+        monitor: the metric that decides what is best, ``accuracy`` or ``-loss``; None = nothing is.
+        seed: of everything random.
+        run_dir: where the run writes; for callbacks.
+        n_epochs: epochs to train; None = no limit.
+        max_steps: optimizer steps to make; None = no limit.
+        max_time: training time in seconds after which the run ends; None = no limit.
+        accumulate: micro-batches per optimizer step.
+        clip_norm: greatest global L2 norm of the gradients; None = no clipping.
+        log_every, eval_every, save_every: periods, see `PeriodLike`.
+        eval_at_start: evaluate once before training; it does not count for the best.
+        on_exception: ``auto`` ends quietly at a requested stop or Ctrl-C and raises all else, ``raise`` raises these
+            too, ``ignore`` ends quietly at any error.
+        load_best: leave the weights of the best evaluation in the model.
+        overfit_batches: train and evaluate on this many batches only; 0 = off.
+        limit_train_batches, limit_eval_batches: use no more than this many batches; None = all.
+
+    Raises:
+        ConfigError: options that cannot work, before anything is trained.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        driver: Driver,
+        data: Any,
+        optimizer: Any,
+        loss: Any = None,
+        binding: Binding | None = None,
+        schedule: Schedule | Mapping[str, Schedule] | None = None,
+        metrics: MetricGroup | None = None,
+        callbacks: Mapping[str, Callback] | Iterable[Callback] = (),
+        checkpoint: Store | None = None,
+        logger: Logger | None = None,
+        monitor: str | None = None,
+        seed: int = 0,
+        run_dir: Path | None = None,
+        n_epochs: int | None = 20,
+        max_steps: int | None = None,
+        max_time: float | None = None,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        log_every: PeriodLike = 10,
+        eval_every: PeriodLike = "1ep",
+        save_every: PeriodLike = "1ep",
+        eval_at_start: bool = False,
+        on_exception: OnException = "auto",
+        load_best: bool = True,
+        overfit_batches: int = 0,
+        limit_train_batches: int | None = None,
+        limit_eval_batches: int | None = None,
+    ) -> None:
+        self._limits = Limits(n_epochs, max_steps, max_time)
+        if on_exception not in get_args(OnException):
+            message = f"is {on_exception!r}; allowed: {', '.join(get_args(OnException))}"
+            raise ConfigError([Problem("trainer.on_exception", message, "trainer.on_exception=auto")])
+        self.driver = driver
+        driver.setup(seed)
+        driver.prepare(model, optimizer, loss, binding)
+        self._loader: TrainLoader = data.train_loader(
+            rank=driver.rank,
+            world_size=driver.world_size,
+            accumulate=accumulate,
+            seed=seed,
+            limit_batches=limit_train_batches,
+            overfit_batches=overfit_batches,
+        )
+        self.evaluator = Evaluator(
+            driver=driver,
+            data=data,
+            metrics=metrics,
+            limit_batches=limit_eval_batches,
+            overfit_batches=overfit_batches,
+        )
+        check_targets(driver, data, loss)
+        steps_per_epoch = self._loader.steps_per_epoch
+        total_steps = self._limits.total_steps(steps_per_epoch)
+        self.progress = Progress(n_epochs=n_epochs, total_steps=total_steps, steps_per_epoch=steps_per_epoch)
+        self.monitor = None if monitor is None else Monitor.parse(monitor)
+        self.context = Context(self.progress, driver, run_dir, self.monitor)
+        self.events = EventBus(callbacks, driver.rank == 0)
+        self.result = Result(monitor=monitor)
+        self._best = Best(self.monitor)
+        log_period = Period(log_every, "trainer.log_every")
+        self._eval_every = Period(eval_every, "trainer.eval_every")
+        self._save_every = Period(save_every, "checkpoint.save_every")
+        self._eval_at_start = eval_at_start
+        self._on_exception = on_exception
+        self._load_best = load_best
+        self._store = checkpoint or MemoryStore()
+        self._logger = logger or NullLogger()
+        self._schedules = one_for_each(schedule, driver.optimizer_names)
+        self._prepare_schedules()
+        self._losses = LossRecord(driver)
+        self._step = Step(driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period)
+        self._saved_step = self._evaluated_step = -1
+        self._interrupted = False
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def fit(self) -> Result:
+        """Train to the limits, or until a stop is asked for.
+
+        Returns:
+            The result; also kept as ``self.result``.
+        """
+        try:
+            self._fit()
+        except BaseException as error:
+            self._end_with(error)
+        finally:
+            self._finish_result()
+            self._logger.flush()
+        return self.result
+
+    def interrupt(self, reason: str) -> None:
+        """End the run after the step under way, with a checkpoint and the status ``interrupted``."""
+        self._interrupted = True
+        self.context.request_stop(reason)
+
+    def _fit(self) -> None:
+        progress = self.progress
+        progress.start_clock()
+        self.events.fire("fit_start", self.context)
+        if self._eval_at_start and progress.step == 0:
+            self._evaluate(counts=False)
+        if progress.epoch_ended:  # restored from a checkpoint at an epoch's very end
+            self._end_epoch()
+        while not self._done():
+            self._epoch()
+        if not self._interrupted and self._evaluated_step < 0 and not self._eval_every.is_never:
+            self._evaluate(counts=progress.step > 0)
+        if progress.step > 0 and self._saved_step != progress.step and not self._save_every.is_never:
+            self._save()
+        self._store.wait()
+        self._losses.read()
+        if self._interrupted:
+            if self._on_exception == "raise":
+                raise KeyboardInterrupt(self.context.stop_reason)
+            return
+        self._take_best()
+        self.events.fire("fit_end", self.context)
+
+    def _epoch(self) -> None:
+        """The (remaining) windows of an epoch, or as many as the limits allow."""
+        progress, context = self.progress, self.context
+        self.events.fire("epoch_start", context)
+        for window in self._loader.windows(progress.epoch, progress.epoch_step):
+            self._step(window)
+            if context.log_due or progress.epoch_ended:
+                self._record()
+            if context.eval_requested or self._eval_every.due(progress):
+                self._evaluate()
+            if context.save_requested or self._save_every.due(progress):
+                self._save()
+            if not progress.epoch_ended and self._done():
+                return
+        self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        self.progress.epoch += 1
+        self.progress.epoch_step = 0
+        self.events.fire("epoch_end", self.context)
+
+    def _done(self) -> bool:
+        """Whether to leave: decided together, so that all ranks leave at the same step."""
+        if self._limits.reached(self.progress):
+            return True
+        if self._limits.is_over_time(self.progress):
+            self.context.request_stop(f"trainer.max_time={self._limits.max_time:g} s is over")
+        return self.driver.group.any_rank(self.context.stop_reason is not None)
+
+    # -- what is due after a step -----------------------------------------------------------------------------------
+
+    def _record(self) -> None:
+        """Write the training record of the steps since the last one."""
+        context, progress = self.context, self.progress
+        metrics: dict[str, float] = {}
+        if context.log_due:
+            loss = self._losses.interval_mean()
+            if loss is not None:
+                metrics["loss"] = context.metrics["loss"] = loss
+            metrics |= context.logged
+            context.logged = {}
+        if progress.epoch_ended:
+            loss = self._losses.epoch_mean()
+            if loss is not None:
+                metrics["epoch_loss"] = loss
+        if metrics:
+            self._logger.log("train", progress.step, progress.epoch, metrics)
+
+    def _evaluate(self, counts: bool = True) -> None:
+        """Evaluate, and see whether it is the best; one that does not count touches nothing else."""
+        context, progress = self.context, self.progress
+        context.eval_requested = False
+        if not self.evaluator.has_data:
+            return
+        self._losses.read()
+        self.events.fire("eval_start", context)
+        metrics = self.evaluator.run()
+        self._logger.log("eval", progress.step, progress.epoch, metrics)
+        self.result.metrics = metrics
+        if counts:
+            self._evaluated_step = progress.step
+            context.eval_metrics = metrics
+            if self._best.see(metrics, progress.epoch, progress.step):
+                context.save_requested = True
+            if self._best.latest is not None and self.monitor is not None:
+                for schedule in self._schedules:
+                    schedule.observe(metrics[self.monitor.name], self.monitor.larger_is_better)
+        else:
+            self._best.check(metrics)
+        self.events.fire("eval_end", context, metrics)
+
+    def _save(self) -> None:
+        """Keep the state; never one that a NaN has gone through."""
+        progress = self.progress
+        self.context.save_requested = False
+        self._losses.read()
+        state = self.state()
+        self.events.fire("save", self.context, state)
+        fresh = self._evaluated_step == progress.step
+        self._store.save(
+            state,
+            step=progress.step,
+            epoch=progress.epoch,
+            metrics=self.result.metrics if fresh else {},
+            score=self._best.latest if fresh else None,
+        )
+        self._saved_step = progress.step
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def state(self) -> StateTree:
+        """All that a run needs to go on exactly from here; arrays are host copies."""
+        return self.driver.state() | {
+            "trainer": {
+                "progress": self.progress.state(),
+                "best": self._best.state(),
+                "losses": self._losses.state(),
+                "evaluated_step": self._evaluated_step,
+            },
+            "schedules": [schedule.state() for schedule in self._schedules],
+            "callbacks": self.events.state(),
+        }
+
+    def load_state(self, state: StateTree) -> None:
+        """Go on from ``state``; to be called before ``fit``."""
+        self.driver.load_state(state)
+        trainer = state["trainer"]
+        self.progress.load_state(trainer["progress"])
+        self._best.load_state(trainer["best"])
+        self._losses.load_state(trainer["losses"])
+        self._evaluated_step = trainer["evaluated_step"]
+        self._saved_step = self.progress.step
+        for schedule, saved in zip(self._schedules, state["schedules"], strict=True):
+            schedule.load_state(saved)
+        self.events.load_state(state["callbacks"])
+        self.events.fire("load", self.context, state)
+
+    def _take_best(self) -> None:
+        """Leave the weights of the best evaluation in the model."""
+        if not self._load_best or self._best.step is None or self._best.step == self.progress.step:
+            return
+        state, _ = self._store.load("best")
+        self.driver.load_model_state(state["model"])
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _end_with(self, error: BaseException) -> None:
+        """Tell the callbacks, finish writing, and raise the error unless ``on_exception`` says otherwise."""
+        try:
+            self.events.fire("exception", self.context, error)
+            self._store.wait()
+        except Exception:
+            log.exception("while the run ended with %s", type(error).__name__)
+        if isinstance(error, KeyboardInterrupt) and self._on_exception != "raise":
+            self._interrupted = True
+            self.context.stop_reason = self.context.stop_reason or "KeyboardInterrupt"
+        elif isinstance(error, Exception) and self._on_exception == "ignore":
+            log.error("training ended early: %s", error, exc_info=error)
+            self.result.status = "failed"
+            self.context.stop_reason = f"{type(error).__name__}: {error}"
+        else:
+            raise error
+
+    def _finish_result(self) -> None:
+        result, progress, best = self.result, self.progress, self._best
+        if self._interrupted:
+            result.status = "interrupted"
+        result.reason = self.context.stop_reason
+        result.seconds = round(progress.seconds, 3)
+        result.epochs, result.steps = progress.epoch, progress.step
+        result.skipped_steps = progress.skipped_steps
+        result.best_eval, result.best_epoch, result.best_step = best.metrics, best.epoch, best.step
+
+    def _prepare_schedules(self) -> None:
+        base_lr = next(iter(self.driver.learning_rates().values()))
+        for schedule in dict.fromkeys(self._schedules):
+            schedule.prepare(self.progress.total_steps, self.progress.steps_per_epoch, base_lr)
+            if schedule.needs_monitor and (self.monitor is None or self._eval_every.is_never):
+                message = f"{type(schedule).__name__} follows the monitored metric, but nothing is monitored or evaluated"
+                raise ConfigError([Problem("schedule", message, "monitor=-loss trainer.eval_every=1ep")])

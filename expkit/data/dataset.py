@@ -1,0 +1,213 @@
+"""Data sets: anything with a length from which samples are fetched by index, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expkit.core.batch import Indices
+from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.data.collate import Collate, as_array, field_names
+
+CollateFunction = Callable[[Sequence[Any]], Mapping[str, Any]]
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Samples by index; your own has these, or ``__getitem__`` in place of ``fetch``."""
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, indices: Indices) -> Mapping[str, Any]:
+        """The fields of these samples; the first axis of each array is the sample."""
+
+
+@final
+class ArrayDataset:
+    """Arrays in memory, or memory-mapped; one row each is a sample.
+
+    Args:
+        arrays: field name -> array, framework tensor or list, all of one length. Text becomes a
+            list in a batch.
+
+    Attributes:
+        arrays: the columns as NumPy arrays (text: object arrays).
+    """
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        if not arrays:
+            raise DataError("a data set of arrays has no field; allowed: field name -> array")
+        self.arrays = {name: _column(name, value) for name, value in arrays.items()}
+        lengths = {name: len(array) for name, array in self.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise DataError(f"the fields of a data set differ in length ({shown})")
+        self._length = next(iter(lengths.values()))
+        self._has_text = any(array.dtype.kind == "O" for array in self.arrays.values())
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample in a batch."""
+        return sum(array.itemsize * array[:1].size for array in self.arrays.values())
+
+    def fetch(self, indices: Indices) -> dict[str, Any]:
+        """Copies of these rows."""
+        fields: dict[str, Any] = {
+            name: array.take(indices, axis=0) for name, array in self.arrays.items()
+        }
+        if self._has_text:
+            for name, array in self.arrays.items():
+                if array.dtype.kind == "O":
+                    fields[name] = fields[name].tolist()
+        return fields
+
+
+@final
+class ItemDataset:
+    """Samples one by one: a list, or any object with ``__len__`` and ``__getitem__``.
+
+    Args:
+        items: the samples; ``__getitems__(list of indices)`` is used where the object has it.
+        collate: makes the fields of a batch from a list of samples.
+    """
+
+    def __init__(self, items: Any, collate: CollateFunction | None = None) -> None:
+        self.items = items
+        self._collate = collate or Collate()
+        self._get_many = getattr(items, "__getitems__", None)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def fetch(self, indices: Indices) -> Mapping[str, Any]:
+        """These samples, collated.
+
+        Raises:
+            DataError: a sample that cannot be read, with its index; or samples that do not fit
+                together.
+        """
+        numbers = indices.tolist()
+        samples = self._read(numbers)
+        try:
+            return self._collate(samples)
+        except Exception as error:
+            what = str(error) if isinstance(error, DataError) else _named(error)
+            raise DataError(f"samples {_some(numbers)} cannot be collated: {what}") from error
+
+    def _read(self, numbers: list[int]) -> list[Any]:
+        if self._get_many is not None:
+            try:
+                return list(self._get_many(numbers))
+            except Exception as error:
+                message = f"samples {_some(numbers)} cannot be read: {_named(error)}"
+                raise DataError(message) from error
+        samples = []
+        for number in numbers:
+            try:
+                samples.append(self.items[number])
+            except Exception as error:
+                raise DataError(f"sample {number} cannot be read: {_named(error)}") from error
+        return samples
+
+
+def as_dataset(source: Any, collate: CollateFunction | None = None) -> Dataset:
+    """A data set from what a user has.
+
+    Args:
+        source: a `Dataset`; a dict of arrays; a tuple of arrays (fields ``x``, ``y``, ``field2``,
+            ...); a list of samples; or an object with ``__len__`` and ``__getitem__``.
+        collate: for samples that come one by one; see `ItemDataset`.
+
+    Raises:
+        DataError: something without a length, or a loader in place of a data set.
+        ConfigError: a collate function that nothing would call.
+    """
+    if isinstance(source, Dataset):
+        dataset: Dataset = source
+    elif isinstance(source, Mapping):
+        dataset = ArrayDataset(source)
+    elif isinstance(source, tuple) and source and all(hasattr(part, "dtype") for part in source):
+        dataset = ArrayDataset(dict(zip(field_names(len(source)), source, strict=True)))
+    elif hasattr(source, "batch_sampler") and hasattr(source, "dataset"):
+        raise DataError(
+            f"{_kind(source)} is a loader; allowed: the data set that it reads, a "
+            f"{_kind(source.dataset)}"
+        )
+    elif hasattr(source, "__len__") and hasattr(source, "__getitem__") and not _is_text(source):
+        return ItemDataset(source, collate)
+    else:
+        raise DataError(
+            f"{_kind(source)} is no data set: samples must be counted (__len__) and found by index "
+            "(__getitem__); allowed: a dict of arrays, a list, or such an object"
+        )
+    if collate is not None:
+        message = f"has no effect: {_kind(source)} gives whole batches; allowed: null"
+        raise ConfigError([Problem("data.collate", message, "data.collate=null")])
+    return dataset
+
+
+def is_column(value: Any) -> bool:
+    """Whether a value is a field of a data set rather than a data set."""
+    if hasattr(value, "dtype"):
+        return True
+    return isinstance(value, list) and not any(
+        isinstance(item, Mapping | tuple) for item in value[:1]
+    )
+
+
+def column(dataset: Dataset, name: str) -> NDArray[Any]:
+    """All values of one field; reads the whole data set where it is not an `ArrayDataset`.
+
+    Raises:
+        DataError: no such field, or one that is no array.
+    """
+    if isinstance(dataset, ArrayDataset):
+        parts = [dataset.arrays]
+    else:
+        blocks = range(0, len(dataset), 256)
+        stops = [min(start + 256, len(dataset)) for start in blocks]
+        ranges = [np.arange(a, b, dtype=np.int64) for a, b in zip(blocks, stops, strict=True)]
+        parts = [dict(dataset.fetch(indices)) for indices in ranges]
+    for part in parts:
+        if name not in part:
+            raise DataError(f"the data set has no field {name!r}; allowed: {', '.join(part)}")
+        if not isinstance(part[name], np.ndarray):
+            raise DataError(f"field {name!r} is no array but {_kind(part[name])}")
+    return np.concatenate([part[name] for part in parts])
+
+
+def _column(name: str, value: Any) -> NDArray[Any]:
+    array = as_array(value)
+    if array is None:
+        if not isinstance(value, Sequence | np.ndarray):
+            raise DataError(f"field {name!r} is {_kind(value)}; allowed: an array, tensor or list")
+        array = np.empty(len(value), dtype=object)
+        for place, item in enumerate(value):
+            array[place] = str(item) if isinstance(item, np.str_) else item
+    if array.ndim == 0:
+        raise DataError(f"field {name!r} is one number; allowed: an array with a row per sample")
+    return array
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str | bytes)
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _some(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:16])) + (", ..." if len(numbers) > 16 else "")
+    return f"[{shown}]"

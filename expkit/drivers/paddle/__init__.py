@@ -1,0 +1,9 @@
+"""The Paddle driver."""
+
+from expkit.drivers.paddle.quiet import import_paddle_quietly
+
+import_paddle_quietly()
+
+from expkit.drivers.paddle.driver import PaddleDriver  # noqa: E402 - the notices must be silenced before paddle speaks
+
+__all__ = ["PaddleDriver"]

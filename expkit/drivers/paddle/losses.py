@@ -1,0 +1,120 @@
+"""The losses in Paddle: one value per sample, on the device, with the options resolved when the function is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import paddle
+from paddle.nn import functional
+
+from expkit.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    Loss,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    unknown_loss,
+)
+
+LossFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Any, Any]]
+
+_HALF = frozenset({paddle.float16, paddle.bfloat16})
+_INTEGERS = frozenset({paddle.int64, paddle.int32, paddle.int16, paddle.int8, paddle.uint8})
+# Paddle always ignores one label, -100 unless told otherwise. This one does not occur.
+_NO_LABEL = -(2**31)
+
+
+def loss_function(spec: Loss) -> LossFunction:
+    """The function ``(outputs, fields) -> (values, weights)`` of a spec.
+
+    Values have one entry per sample and weights are None; where positions of a sample count differently both have
+    the shape of the target. Half-precision outputs are judged in float32.
+    """
+    if isinstance(spec, CrossEntropy):
+        return _cross_entropy(spec)
+    elementwise = _elementwise(spec)
+    output_name, target_name = spec.output, spec.target
+
+    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, None]:
+        try:
+            output, target = outputs[output_name], fields[target_name]
+        except KeyError:
+            raise spec.missing(outputs, fields) from None
+        if output.shape != target.shape:
+            output, target = spec.align(output, target)
+        if output.dtype in _HALF:
+            output = output.astype(paddle.float32)
+        if target.dtype is not output.dtype:
+            target = target.astype(output.dtype)
+        values = elementwise(output, target)
+        return (values if values.ndim == 1 else values.flatten(1).mean(1)), None
+
+    return function
+
+
+def _cross_entropy(spec: CrossEntropy) -> LossFunction:
+    output_name, target_name, smoothing = spec.output, spec.target, spec.label_smoothing
+    ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
+    weigh = None if spec.class_weights is None and spec.ignore_index is None else _weights_of(spec)
+    # The operator itself: functional.cross_entropy puts twice its time on top of it.
+    operator = paddle._C_ops.cross_entropy_with_softmax
+
+    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:
+        try:
+            logits, labels = outputs[output_name], fields[target_name]
+        except KeyError:
+            raise spec.missing(outputs, fields) from None
+        if labels.dtype is not paddle.int64:
+            if labels.dtype not in _INTEGERS:
+                raise spec.not_integer(labels.dtype)
+            labels = labels.astype(paddle.int64)
+        if logits.dtype in _HALF:
+            logits = logits.astype(paddle.float32)
+        shape = logits.shape
+        if shape[:-1] != labels.shape or len(shape) < 2:
+            raise spec.mismatch(shape, labels.shape, "logits (N, ..., C) with labels (N, ...)")
+        # logits, labels, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis
+        _, values = operator(logits, labels.unsqueeze(-1), False, True, True, ignored, -1)
+        values = values.squeeze(-1)
+        if smoothing:
+            # Paddle's own smoothing makes labels one-hot first, which a negative ignore_index breaks.
+            evenly = paddle.logsumexp(logits, axis=-1) - logits.mean(-1)
+            values = (1 - smoothing) * values + smoothing * evenly
+            if spec.ignore_index is not None:
+                values = paddle.where(labels != ignored, values, paddle.zeros_like(values))
+        if weigh is not None:
+            return values, weigh(labels, values.dtype)
+        return (values if len(shape) == 2 else values.flatten(1).mean(1)), None
+
+    return function
+
+
+def _weights_of(spec: CrossEntropy) -> Callable[[Any, Any], Any]:
+    """Gives each label its weight: that of its class, and 0 where it is to be ignored."""
+
+    def weights(labels: Any, dtype: Any) -> Any:
+        if spec.class_weights is None:
+            return (labels != spec.ignore_index).astype(dtype)
+        table = paddle.to_tensor(spec.class_weights, dtype=dtype, place=labels.place)
+        if spec.ignore_index is None:
+            return table[labels]
+        kept = labels != spec.ignore_index
+        return table[paddle.where(kept, labels, paddle.zeros_like(labels))] * kept.astype(dtype)
+
+    return weights
+
+
+def _elementwise(spec: Loss) -> Callable[[Any, Any], Any]:
+    """The value of each output entry."""
+    if isinstance(spec, MeanSquaredError):
+        return lambda output, target: functional.mse_loss(output, target, reduction="none")
+    if isinstance(spec, MeanAbsoluteError):
+        return lambda output, target: functional.l1_loss(output, target, reduction="none")
+    if isinstance(spec, BinaryCrossEntropy):
+        return lambda output, target: functional.binary_cross_entropy_with_logits(output, target, reduction="none")
+    if isinstance(spec, Huber):
+        delta = float(spec.delta)
+        return lambda output, target: functional.smooth_l1_loss(output, target, reduction="none", delta=delta)
+    raise unknown_loss(spec)

@@ -1,0 +1,83 @@
+"""Weights and random state of Paddle as host arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from paddle import Tensor, nn
+
+from expkit.core.seeding import host_rng_state, load_host_rng_state
+from expkit.core.state import check_same_paths, check_same_shape
+
+
+def to_host(tensor: Tensor) -> NDArray[Any]:
+    """A host copy. bfloat16, which NumPy lacks, becomes float32: exact, and cast back exactly by the parameter's type."""
+    if tensor.dtype == paddle.bfloat16:
+        tensor = tensor.astype("float32")
+    array: NDArray[Any] = tensor.numpy()
+    return array
+
+
+def model_tensors(model: nn.Layer) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by path, each once (recurrent layers list some twice in their state)."""
+    seen: set[int] = set()
+    tensors: dict[str, Tensor] = {}
+    for path, tensor in model.state_dict().items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[path] = tensor
+    return tensors
+
+
+def model_state(model: nn.Layer) -> dict[str, NDArray[Any]]:
+    """Parameters and persistent buffers by path."""
+    return {path: to_host(tensor) for path, tensor in model_tensors(model).items()}
+
+
+def load_model_state(model: nn.Layer, state: Mapping[str, NDArray[Any]]) -> None:
+    """Copy weights into a model, in place.
+
+    Raises:
+        CheckpointError: paths or shapes differ; names the first of them.
+    """
+    own = model_tensors(model)
+    check_same_paths(own, state)
+    for path, tensor in own.items():
+        check_same_shape(path, tuple(tensor.shape), state[path].shape)
+        tensor.set_value(paddle.to_tensor(np.asarray(state[path])).astype(tensor.dtype))
+
+
+def rng_state() -> dict[str, Any]:
+    """The generators of Python, NumPy and Paddle."""
+    generators = []
+    for generator in paddle.get_rng_state():
+        device, seed, offset, words = generator.__getstate__()
+        generators.append(
+            {"device": device, "seed": seed, "offset": offset, "words": np.array(words, dtype=np.uint8)}
+        )
+    return host_rng_state() | {"paddle": {str(i): state for i, state in enumerate(generators)}}
+
+
+def load_rng_state(state: Mapping[str, Any]) -> None:
+    """Take back what `rng_state` gave."""
+    load_host_rng_state(state)
+    present = paddle.get_rng_state()
+    for generator, saved in zip(present, state["paddle"].values(), strict=True):
+        words = np.asarray(saved["words"], dtype=np.uint8).tolist()
+        generator.__setstate__((saved["device"], saved["seed"], saved["offset"], words))
+    paddle.set_rng_state(present)
+
+
+@contextmanager
+def untouched_rng() -> Iterator[None]:
+    """Leaves Paddle's generators as they were."""
+    state = paddle.get_rng_state()
+    try:
+        yield
+    finally:
+        paddle.set_rng_state(state)

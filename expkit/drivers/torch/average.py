@@ -1,0 +1,49 @@
+"""A moving average of torch parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from expkit.core.driver import ParameterAverage
+from expkit.core.state import check_same_paths
+from expkit.drivers.torch.state import to_host
+
+
+class TorchParameterAverage(ParameterAverage):
+    """Follows the floating-point parameters of a module, on its device."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = {path: p for path, p in model.named_parameters() if p.requires_grad}
+        self._average = {path: p.detach().clone() for path, p in self._parameters.items()}
+
+    @torch.no_grad()
+    def update(self, decay: float) -> None:
+        """See `ParameterAverage.update`."""
+        torch._foreach_lerp_(
+            list(self._average.values()), list(self._parameters.values()), 1.0 - decay
+        )
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """See `ParameterAverage.swap`."""
+        for path, parameter in self._parameters.items():
+            kept = parameter.detach().clone()
+            parameter.copy_(self._average[path])
+            self._average[path].copy_(kept)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """See `ParameterAverage.state`."""
+        return {path: to_host(tensor) for path, tensor in self._average.items()}
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """See `ParameterAverage.load_state`."""
+        check_same_paths(self._average, state)
+        for path, tensor in self._average.items():
+            tensor.copy_(torch.from_numpy(np.array(state[path])))

@@ -1,0 +1,302 @@
+"""torch on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from expkit.core.batch import Batch
+from expkit.core.binding import Binding, missing_loss, user_loss
+from expkit.core.collective import Collective, SingleProcess
+from expkit.core.driver import (
+    Driver,
+    LossTerm,
+    ParameterAverage,
+    StateTree,
+    losses_by_sample,
+    sum_losses,
+)
+from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.core.loss_scale import LossScale
+from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
+from expkit.drivers.torch.average import TorchParameterAverage
+from expkit.drivers.torch.losses import loss_function
+from expkit.drivers.torch.optimizers import OptimizerSet
+from expkit.drivers.torch.precision import autocast, check_precision, unscale
+from expkit.drivers.torch.state import (
+    load_model_state,
+    load_rng_state,
+    model_state,
+    rng_state,
+    to_host,
+    untouched_rng,
+)
+from expkit.drivers.torch.device import find_device, to_device
+
+from expkit.losses import Loss
+
+
+class TorchDriver(Driver):
+    """Runs a `torch.nn.Module` on one device.
+
+    Args:
+        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        precision: ``fp32``, ``bf16`` or ``fp16`` (autocast; fp16 with loss scaling).
+        compile: compile the model with torch.compile; needs a C++ compiler on the CPU.
+        num_threads: CPU threads of torch; None leaves what OMP_NUM_THREADS or torch chose.
+        loss_scale: first loss scale of fp16.
+        loss_scale_growth_every: steps without overflow after which the loss scale is doubled.
+
+    Raises:
+        ConfigError: an unknown device or precision.
+    """
+
+    framework = "torch"
+
+    def __init__(
+        self,
+        device: str = "auto",
+        precision: str = "fp32",
+        compile: bool = False,  # noqa: A002 - the name that users of torch know
+        num_threads: int | None = None,
+        loss_scale: float = 65536.0,
+        loss_scale_growth_every: int = 2000,
+    ) -> None:
+        self._device = find_device(device)
+        self.device = str(self._device)
+        self.group: Collective = SingleProcess()
+        self._precision = precision
+        check_precision(precision, self._device)
+        self._compile = compile
+        self._num_threads = num_threads
+        self._scale = LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
+        self._model: nn.Module | None = None
+        self._optimizers = OptimizerSet(None, {})
+        self._sync = True
+        self._finite: bool | None = None
+        self._token_share: Tensor | None = None
+        self._constants: dict[tuple[Any, ...], Tensor] = {}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def setup(self, seed: int) -> None:
+        """See `Driver.setup`."""
+        if self._num_threads is not None:
+            torch.set_num_threads(self._num_threads)
+        stream = derive_seed(seed, "rank", self.rank)
+        seed_host(stream)
+        torch.manual_seed(stream)
+
+    def shutdown(self) -> None:
+        """See `Driver.shutdown`."""
+        self._model = None
+        self._optimizers = OptimizerSet(None, {})
+
+    def prepare(self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None) -> None:
+        """See `Driver.prepare`."""
+        if not isinstance(model, nn.Module):
+            message = f"is {type(model).__module__}.{type(model).__qualname__}; driver=torch needs a torch.nn.Module"
+            raise ConfigError([Problem("model", message)])
+        self._model = model.to(self._device)
+        if self._compile:
+            model.compile()  # in place: parameter paths stay as they are
+        binding = binding or Binding()
+        parameters = {} if optimizers is None else dict(model.named_parameters())
+        self._optimizers = OptimizerSet(optimizers, parameters)
+        kind = self._device.type
+        self._train_call = autocast(binding.bind(model, "train_step"), self._precision, kind)
+        self._evaluate_call = autocast(binding.bind(model, "evaluate_step"), self._precision, kind)
+        self._loss_function = None
+        if loss is not None:
+            function = loss_function(loss) if isinstance(loss, Loss) else user_loss(loss)
+            self._loss_function = autocast(function, self._precision, kind)
+        model.train()
+
+    @property
+    def optimizer_names(self) -> tuple[str, ...]:
+        """See `Driver.optimizer_names`."""
+        return tuple(self._optimizers.names)
+
+    # -- the step ---------------------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
+        """See `Driver.forward`."""
+        self._sync = sync
+        self._fields = to_device(batch.fields, self._device)
+        outputs: Mapping[str, Any] = self._train_call(self._fields)
+        return outputs
+
+    def loss(self, outputs: Mapping[str, Any], batch: Batch) -> LossTerm:
+        """See `Driver.loss`."""
+        values, weights = self._losses(outputs, self._fields)
+        if batch.weights is None:
+            return LossTerm(values, weights, batch.size if weights is None else None)
+        samples = torch.from_numpy(batch.weights).to(values.device)
+        if weights is not None:
+            per_token = samples.reshape(-1, *[1] * (weights.ndim - 1))
+            return LossTerm(values, weights * per_token, None)
+        return LossTerm(values, samples if values.ndim else None, batch.size)
+
+    def _losses(self, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """Values and weights: the model's own loss where it returns one, else the configured loss."""
+        if "loss" in outputs:
+            values, weights = outputs["loss"], outputs.get("loss_weight")
+        elif self._loss_function is not None:
+            values, weights = self._loss_function(outputs, fields)
+        else:
+            raise missing_loss(outputs)
+        if weights is None and values.ndim > 1:  # the samples count, whatever the size of each
+            values = values.flatten(1).mean(1)
+        return values, weights
+
+    def backward(self, loss: LossTerm, scale: float) -> None:
+        """See `Driver.backward`."""
+        values, weights = loss.values, loss.weights
+        scaled = scale if self._scale is None else scale * self._scale.value
+        if weights is not None:
+            cotangent = (weights * scaled).to(values.dtype)
+        elif values.ndim:
+            cotangent = self._filled(values.shape, scaled, values)
+        else:  # a mean counts as many times as there are samples
+            cotangent = self._filled((), scaled * (loss.size or 0.0), values)
+        torch.autograd.backward(values, cotangent)
+        loss.values = values.detach()
+        if loss.size is None:
+            share = weights.detach().sum(dtype=torch.float64) * scale
+            self._token_share = share if self._token_share is None else self._token_share + share
+        if self._sync and self._token_share is not None:
+            self._normalise_by_tokens(self._token_share)
+            self._token_share = None
+
+    def _filled(self, shape: Sequence[int], value: float, like: Tensor) -> Tensor:
+        """A cached tensor full of ``value``: making it anew would cost as much as a small layer."""
+        key = (tuple(shape), value, like.dtype)
+        tensor = self._constants.get(key)
+        if tensor is None:
+            if len(self._constants) > 64:  # loss scales and odd batch sizes come and go
+                self._constants.clear()
+            tensor = torch.full(tuple(shape), value, dtype=like.dtype, device=like.device)
+            self._constants[key] = tensor
+        return tensor
+
+    def _normalise_by_tokens(self, share: Tensor) -> None:
+        """Divide by tokens in place of samples: ``share`` is (tokens that count) / (samples), now known for the window."""
+        total = self.all_reduce(share.cpu().numpy()).item()
+        if total > 0:
+            torch._foreach_mul_(self._gradients(), 1.0 / total)
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self._optimizers.parameters if p.grad is not None]
+
+    def clip_gradients(self, max_norm: float | None = None, max_value: float | None = None) -> Any:
+        """See `Driver.clip_gradients`."""
+        self._unscale()
+        gradients = self._gradients()
+        norm = nn.utils.get_total_norm(gradients)
+        if max_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._optimizers.parameters, max_norm, norm)
+        if max_value is not None:
+            torch._foreach_clamp_min_(gradients, -max_value)
+            torch._foreach_clamp_max_(gradients, max_value)
+        return norm
+
+    def _unscale(self) -> None:
+        """Take the loss scale out of the gradients, once in a step."""
+        if self._scale is not None and self._finite is None:
+            self._finite = unscale(self._gradients(), self._scale.value)
+
+    def optimizer_step(self, factors: Sequence[float]) -> bool:
+        """See `Driver.optimizer_step`."""
+        applied = True
+        if self._scale is not None:
+            self._unscale()
+            applied = bool(self._finite)
+            self._scale.update(applied)
+            self._finite = None
+        if applied:
+            self._optimizers.step(factors)
+        self._optimizers.zero()
+        return applied
+
+    def discard_gradients(self) -> None:
+        """See `Driver.discard_gradients`."""
+        self._finite = None
+        self._optimizers.zero()
+
+    def read_losses(self, terms: Sequence[LossTerm]) -> NDArray[np.float64]:
+        """See `Driver.read_losses`."""
+        flat = torch.cat([term.values.detach().reshape(-1) for term in terms])
+        values = to_host(flat).astype(np.float64)
+        weighted = [term.weights.detach().reshape(-1) for term in terms if term.weights is not None]
+        weights = to_host(torch.cat(weighted)).astype(np.float64) if weighted else np.empty(0)
+        return sum_losses(terms, values, weights)
+
+    @torch.no_grad()
+    def evaluate_step(self, batch: Batch, needs: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """See `Driver.evaluate_step`."""
+        model = self.unwrap()
+        modes = [(module, module.training) for module in model.modules()]
+        with untouched_host_rng(), untouched_rng(self._device):
+            model.eval()
+            try:
+                fields = to_device(batch.fields, self._device)
+                outputs = self._evaluate_call(fields)
+                host = {name: to_host(outputs[name]) for name in needs if name in outputs and name != "loss"}
+                if "loss" in needs and ("loss" in outputs or self._loss_function is not None):
+                    values, weights = self._losses(outputs, fields)
+                    own = None if weights is None else to_host(weights)
+                    host |= losses_by_sample(to_host(values), own, len(batch.indices))
+            finally:
+                for module, training in modes:
+                    module.training = training
+        return host
+
+    def learning_rates(self) -> dict[str, float]:
+        """See `Driver.learning_rates`."""
+        return self._optimizers.learning_rates()
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def model_state(self) -> dict[str, NDArray[Any]]:
+        """See `Driver.model_state`."""
+        return model_state(self.unwrap())
+
+    def load_model_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """See `Driver.load_model_state`."""
+        load_model_state(self.unwrap(), state)
+
+    def state(self) -> StateTree:
+        """See `Driver.state`."""
+        return {
+            "model": self.model_state(),
+            "optimizer": self._optimizers.state(),
+            "scaler": self._scale.state() if self._scale else {},
+            "rng": rng_state(self._device),
+        }
+
+    def load_state(self, state: StateTree) -> None:
+        """See `Driver.load_state`."""
+        self.load_model_state(state["model"])
+        self._optimizers.load_state(state["optimizer"])
+        if self._scale is not None and state["scaler"]:
+            self._scale.load_state(state["scaler"])
+        load_rng_state(state["rng"], self._device)
+
+    def unwrap(self) -> nn.Module:
+        """See `Driver.unwrap`."""
+        if self._model is None:
+            raise DriverError("the driver holds no model: call prepare first")
+        return self._model
+
+    def average_parameters(self) -> ParameterAverage:
+        """See `Driver.average_parameters`."""
+        return TorchParameterAverage(self.unwrap())
+
+    def memory_bytes(self) -> int | None:
+        """See `Driver.memory_bytes`."""
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None

@@ -1,0 +1,118 @@
+"""The losses in torch: one value per sample, on the device, with the options resolved when the function is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from expkit.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    Loss,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    unknown_loss,
+)
+
+LossFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Tensor, Tensor | None]]
+
+_HALF = frozenset({torch.float16, torch.bfloat16})
+_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+# torch always ignores one label, -100 unless told otherwise. This one cannot occur.
+_NO_LABEL = torch.iinfo(torch.int64).min
+
+
+def loss_function(spec: Loss) -> LossFunction:
+    """The function ``(outputs, fields) -> (values, weights)`` of a spec.
+
+    Values have one entry per sample and weights are None; where positions of a sample count differently both have
+    the shape of the target. Half-precision outputs are judged in float32.
+    """
+    if isinstance(spec, CrossEntropy):
+        return _cross_entropy(spec)
+    elementwise = _elementwise(spec)
+    output_name, target_name = spec.output, spec.target
+
+    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, None]:
+        try:
+            output, target = outputs[output_name], fields[target_name]
+        except KeyError:
+            raise spec.missing(outputs, fields) from None
+        if output.shape != target.shape:
+            output, target = spec.align(output, target)
+        if output.dtype in _HALF:
+            output = output.float()
+        values = elementwise(output, target.to(output.dtype))
+        return (values if values.ndim == 1 else values.flatten(1).mean(1)), None
+
+    return function
+
+
+def _cross_entropy(spec: CrossEntropy) -> LossFunction:
+    output_name, target_name, smoothing = spec.output, spec.target, spec.label_smoothing
+    ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
+    weigh = None if spec.class_weights is None and spec.ignore_index is None else _weights_of(spec)
+
+    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+        try:
+            logits, labels = outputs[output_name], fields[target_name]
+        except KeyError:
+            raise spec.missing(outputs, fields) from None
+        if labels.dtype is not torch.int64:
+            if labels.dtype not in _INTEGERS:
+                raise spec.not_integer(labels.dtype)
+            labels = labels.long()
+        if logits.dtype in _HALF:
+            logits = logits.float()
+        if logits.shape[:-1] != labels.shape or logits.ndim < 2:
+            raise spec.mismatch(logits.shape, labels.shape, "logits (N, ..., C) with labels (N, ...)")
+        flat = logits.ndim == 2
+        values = functional.cross_entropy(
+            logits if flat else logits.flatten(0, -2),
+            labels if flat else labels.flatten(),
+            ignore_index=ignored,
+            reduction="none",
+            label_smoothing=smoothing,
+        )
+        if weigh is not None:
+            return values.view(labels.shape), weigh(labels, values.dtype)
+        return (values if flat else values.view(labels.shape).flatten(1).mean(1)), None
+
+    return function
+
+
+def _weights_of(spec: CrossEntropy) -> Callable[[Tensor, torch.dtype], Tensor]:
+    """Gives each label its weight: that of its class, and 0 where it is to be ignored."""
+    by_device: dict[torch.device, Tensor] = {}
+
+    def weights(labels: Tensor, dtype: torch.dtype) -> Tensor:
+        if spec.class_weights is None:
+            return (labels != spec.ignore_index).to(dtype)
+        if labels.device not in by_device:
+            by_device[labels.device] = torch.tensor(spec.class_weights, dtype=torch.float64, device=labels.device)
+        table = by_device[labels.device].to(dtype)
+        if spec.ignore_index is None:
+            return table[labels]
+        kept = labels != spec.ignore_index
+        return table[torch.where(kept, labels, 0)] * kept
+
+    return weights
+
+
+def _elementwise(spec: Loss) -> Callable[[Tensor, Tensor], Tensor]:
+    """The value of each output entry."""
+    if isinstance(spec, MeanSquaredError):
+        return lambda output, target: functional.mse_loss(output, target, reduction="none")
+    if isinstance(spec, MeanAbsoluteError):
+        return lambda output, target: functional.l1_loss(output, target, reduction="none")
+    if isinstance(spec, BinaryCrossEntropy):
+        return lambda output, target: functional.binary_cross_entropy_with_logits(output, target, reduction="none")
+    if isinstance(spec, Huber):
+        delta = float(spec.delta)
+        return lambda output, target: functional.huber_loss(output, target, reduction="none", delta=delta)
+    raise unknown_loss(spec)

@@ -1,0 +1,72 @@
+"""Weights and random state of torch as host arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from expkit.core.seeding import host_rng_state, load_host_rng_state
+from expkit.core.state import check_same_paths, check_same_shape
+
+
+def to_host(tensor: Tensor) -> NDArray[Any]:
+    """A host copy. bfloat16, which NumPy lacks, becomes float32: exact, and cast back exactly by the parameter's type."""
+    tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.float()
+    return tensor.cpu().numpy().copy()
+
+
+def model_state(model: nn.Module) -> dict[str, NDArray[Any]]:
+    """Parameters and persistent buffers by path."""
+    return {path: to_host(tensor) for path, tensor in model.state_dict().items()}
+
+
+def load_model_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
+    """Copy weights into a model, in place.
+
+    Raises:
+        CheckpointError: paths or shapes differ; names the first of them.
+    """
+    own = model.state_dict()
+    check_same_paths(own, state)
+    with torch.no_grad():
+        for path, tensor in own.items():
+            array = np.ascontiguousarray(state[path]).reshape(state[path].shape)
+            check_same_shape(path, tuple(tensor.shape), array.shape)
+            tensor.copy_(torch.from_numpy(array))
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """The generators of Python, NumPy, torch and, where it is one, the CUDA device."""
+    state = host_rng_state() | {"torch": torch.get_rng_state().numpy().copy()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device).numpy().copy()
+    return state
+
+
+@contextmanager
+def untouched_rng(device: torch.device) -> Iterator[None]:
+    """Leaves torch's generators as they were."""
+    cpu = torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, device)
+
+
+def load_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Take back what `rng_state` gave."""
+    load_host_rng_state(state)
+    torch.set_rng_state(torch.from_numpy(np.array(state["torch"], dtype=np.uint8)))
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(torch.from_numpy(np.array(state["cuda"], dtype=np.uint8)), device)

@@ -1,0 +1,60 @@
+"""Stop signals: the first one asks, the second one ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """While it is entered, SIGINT and SIGTERM end the run in order.
+
+    Before somebody listens (``on_stop``), a signal raises KeyboardInterrupt at once. Then the first signal calls the
+    listener, which lets the step under way finish and saves; another one raises KeyboardInterrupt. Outside the main
+    thread, where Python allows no handlers, nothing is changed.
+
+    Attributes:
+        received: the first signal that came, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._listener: Callable[[str], None] | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def on_stop(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with the signal's name at the first signal."""
+        self._listener = listener
+
+    @property
+    def exit_code(self) -> int:
+        """What a process stopped by the signal returns: 128 + its number."""
+        return 128 + (self.received or signal.SIGINT)
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOP_SIGNALS:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        is_first = self.received is None
+        self.received = self.received or signal.Signals(number)
+        if is_first and self._listener is not None:
+            self._listener(signal.Signals(number).name)
+            return
+        raise KeyboardInterrupt(signal.Signals(number).name)

@@ -1,0 +1,77 @@
+"""The share of labels among the k best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.core.metric import HostArrays
+from expkit.metrics.labels import read
+from expkit.metrics.mean import MeanMetric, sample_sums
+
+
+class TopKAccuracy(MeanMetric):
+    """How often the true label is among the k greatest scores; NaN over no samples.
+
+    Of equal scores the lower class comes first, so that k=1 is `Accuracy`.
+
+    Args:
+        k: how many of the best classes may hold the label.
+        output: model output with scores, classes last.
+        target: field with the true labels.
+        ignore_index: label of positions that do not count; None = all count.
+    """
+
+    def __init__(
+        self, k: int = 5, output: str = "output", target: str = "y", ignore_index: int | None = None
+    ) -> None:
+        super().__init__()
+        if type(k) is not int or k < 1:
+            message = f"k of TopKAccuracy is {k!r}; allowed: an integer from 1"
+            raise ConfigError([Problem("metrics", message, "metrics.<name>.k=5")])
+        self.needs = (output,)
+        self._k = k
+        self._output = output
+        self._target = target
+        self._ignore_index = ignore_index
+
+    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
+        """How many labels of each sample are among the k best, and how many it has."""
+        scores, target = read("TopKAccuracy", outputs, self._output, fields, self._target)
+        self._check(scores, target)
+        kept = None if self._ignore_index is None else target != self._ignore_index
+        labels = target if kept is None else np.where(kept, target, 0)
+        classes = scores.shape[-1]
+        if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+            wrong = labels.min() if labels.min() < 0 else labels.max()
+            raise DataError(
+                f"TopKAccuracy met the label {wrong} in field {self._target!r}; allowed: 0 to {classes - 1}"
+            )
+        own = np.take_along_axis(scores, labels[..., None], axis=-1)
+        # Counting who is behind, not who is ahead, makes a NaN score of the true class wrong.
+        ties = (scores == own) & (np.arange(classes) >= labels[..., None])
+        right = ((scores < own) | ties).sum(axis=-1) > classes - self._k
+        if kept is None:
+            return sample_sums(right)
+        return sample_sums(right & kept)[0], sample_sums(kept)[0]
+
+    def result(self, mean: float) -> float:
+        """The share itself."""
+        return mean
+
+    def _check(self, scores: NDArray[Any], target: NDArray[Any]) -> None:
+        if scores.ndim < 2 or scores.shape[:-1] != target.shape or target.dtype.kind not in "iu":
+            raise DataError(
+                f"TopKAccuracy: output {self._output!r} is {scores.dtype} of shape {scores.shape}, field "
+                f"{self._target!r} is {target.dtype} of shape {target.shape}; allowed: scores (N, ..., C) with integer "
+                "labels (N, ...)"
+            )
+        if self._k > scores.shape[-1]:
+            raise DataError(
+                f"TopKAccuracy has k={self._k}, but output {self._output!r} has {scores.shape[-1]} classes; "
+                f"allowed: 1 to {scores.shape[-1]}"
+            )

@@ -1,0 +1,75 @@
+"""``expkit init``: lays out a project that runs as it is, to be changed from there."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from expkit.core.errors import ConfigError, Problem
+
+_SUFFIXES = (".py", ".yaml", ".md")
+
+
+def init(argv: Sequence[str]) -> int:
+    """The command: lays out a project and says how to run it.
+
+    Args:
+        argv: at most one argument, the directory; the present one where there is none.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ConfigError: wrong arguments, or see `init_project`.
+    """
+    if len(argv) > 1 or any(argument.startswith("-") for argument in argv):
+        raise ConfigError(
+            [
+                Problem(
+                    "init",
+                    f"got {' '.join(argv)!r}; allowed: at most one directory",
+                    "expkit init my_project",
+                )
+            ]
+        )
+    directory = Path(argv[0]) if argv else Path()
+    for path in init_project(directory):
+        sys.stdout.write(f"wrote {path}\n")
+    change = f"cd {shlex.quote(str(directory))} && " if argv else ""
+    sys.stdout.write(f"\nRun it:  {change}python -m expkit experiment=my_experiment\n")
+    return 0
+
+
+def init_project(directory: Path) -> list[Path]:
+    """Write a project with a model, data, an experiment and a README.
+
+    Args:
+        directory: where; made if it is not there.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ConfigError: a file is there already, and then nothing is written; or the directory can't be
+            written.
+    """
+    template = Path(str(files("expkit") / "templates" / "project"))
+    sources = sorted(path for path in template.rglob("*") if path.suffix in _SUFFIXES)
+    places = {source: directory / source.relative_to(template) for source in sources}
+    there = [str(place) for place in places.values() if place.exists() or place.is_symlink()]
+    if there:
+        message = f"nothing is overwritten, and there is already: {', '.join(there)}"
+        raise ConfigError([Problem("init", message, "expkit init another_directory")])
+    try:
+        for source, place in places.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("x", encoding="utf-8") as file:
+                file.write(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            [Problem("init", f"{error.filename} can't be written: {error.strerror}")]
+        ) from error
+    return list(places.values())

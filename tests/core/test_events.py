@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import pytest
+
+from expkit.core.errors import CallbackError, DataError
+from expkit.core.events import EVENTS, Callback, EventBus, Filter, name_callbacks, on
+
+STEP_EVENTS = (
+    "batch_start",
+    "loss_start",
+    "backward_start",
+    "backward_end",
+    "step_start",
+    "step_end",
+    "batch_end",
+)
+
+
+class Recorder(Callback):
+    def __init__(self, name: str, calls: list) -> None:
+        self.name = name
+        self.calls = calls
+        self.saved: dict = {}
+
+    def step_end(self, context) -> None:
+        self.calls.append((self.name, context))
+
+    def eval_end(self, context, metrics) -> None:
+        self.calls.append((self.name, dict(metrics)))
+
+    def state(self):
+        return self.saved
+
+    def load_state(self, state) -> None:
+        self.saved = dict(state)
+
+
+def fired(callback: Callback, event: str, times: int, *, is_main: bool = True) -> None:
+    bus = EventBus([callback], is_main)
+    for _ in range(times):
+        bus.fire(event, None)
+
+
+def numbers(event: str = "step_end", times: int = 7, **choice) -> list[int]:
+    """The calls, counted from 1, at which a filtered function ran."""
+    bus_calls = 0
+    seen = []
+
+    @on(event, **choice)
+    def note(context) -> None:
+        seen.append(bus_calls)
+
+    bus = EventBus([note], is_main=True)
+    for _ in range(times):
+        bus_calls += 1
+        bus.fire(event, None)
+    return seen
+
+
+def test_events_stand_in_the_order_of_a_run():
+    assert EVENTS == (
+        "fit_start",
+        "epoch_start",
+        *STEP_EVENTS,
+        "eval_start",
+        "eval_end",
+        "save",
+        "load",
+        "epoch_end",
+        "exception",
+        "fit_end",
+    )
+
+
+def test_every_event_is_a_method_of_callback_and_does_nothing_there():
+    for event in EVENTS:
+        assert callable(getattr(Callback, event))
+    bus = EventBus([Callback()], is_main=True)
+    assert all(getattr(bus, event) == () for event in EVENTS)
+
+
+def test_callbacks_are_told_in_their_given_order():
+    calls: list = []
+    bus = EventBus({"b": Recorder("b", calls), "a": Recorder("a", calls)}, is_main=True)
+    bus.fire("step_end", 1)
+    bus.fire("eval_end", 1, {"accuracy": 0.5})
+    assert calls == [("b", 1), ("a", 1), ("b", {"accuracy": 0.5}), ("a", {"accuracy": 0.5})]
+
+
+def test_event_that_no_callback_overrides_has_no_handler():
+    bus = EventBus([Recorder("a", [])], is_main=True)
+    assert [event for event in STEP_EVENTS if getattr(bus, event)] == ["step_end"]
+
+
+def test_every_3_of_7_steps_runs_at_3_and_6():
+    assert numbers(every=3) == [3, 6]
+
+
+def test_once_2_runs_at_2():
+    assert numbers(once=2) == [2]
+
+
+def test_when_decides_by_the_number_of_the_call():
+    assert numbers(when=lambda number: number in (1, 5)) == [1, 5]
+
+
+def test_no_filter_runs_at_each_call():
+    assert numbers() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_main_callback_is_not_told_on_other_ranks():
+    calls: list = []
+
+    @on("step_end", run_on="main")
+    def note(context) -> None:
+        calls.append(context)
+
+    fired(note, "step_end", 1, is_main=False)
+    assert calls == []
+    fired(note, "step_end", 1, is_main=True)
+    assert calls == [None]
+
+
+def test_all_callback_is_told_on_every_rank():
+    calls: list = []
+    fired(Recorder("a", calls), "step_end", 1, is_main=False)
+    assert len(calls) == 1
+
+
+def test_function_gets_the_arguments_of_its_event():
+    seen = []
+
+    @on("eval_end")
+    def note(context, metrics) -> None:
+        seen.append((context, metrics))
+
+    EventBus([note], is_main=True).fire("eval_end", "context", {"loss": 1.0})
+    assert seen == [("context", {"loss": 1.0})]
+
+
+def test_function_callback_overrides_its_one_event_only():
+    @on("epoch_end")
+    def note(context) -> None:
+        """What it is for."""
+
+    bus = EventBus([note], is_main=True)
+    assert [event for event in EVENTS if getattr(bus, event)] == ["epoch_end"]
+    assert list(bus.callbacks) == ["note"]
+    assert note.__doc__ == "What it is for."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"event": "step_ends"}, "step_ends.*allowed: fit_start"),
+        ({"event": "step_end", "run_on": "rank0"}, "rank0.*allowed: all, main"),
+        ({"event": "step_end", "every": 0}, "every is 0; it must be 1 or more"),
+        ({"event": "step_end", "once": -1}, "once is -1; it must be 1 or more"),
+        ({"event": "step_end", "every": 2, "once": 2}, "give one of every, once, when"),
+    ],
+)
+def test_wrong_use_of_on_is_refused_at_once(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        on(**arguments)
+
+
+def test_filter_without_a_choice_is_the_handler_itself():
+    assert Filter().wrap(print) is print
+
+
+def test_error_names_the_callback_and_the_event_and_keeps_the_cause():
+    @on("step_end")
+    def broken(context) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    with pytest.raises(
+        CallbackError, match="callback mine raised in step_end: ZeroDivisionError: by nothing"
+    ) as caught:
+        EventBus({"mine": broken}, is_main=True).fire("step_end", None)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_error_ends_the_event():
+    calls: list = []
+
+    @on("step_end")
+    def broken(context) -> None:
+        raise DataError("no")
+
+    bus = EventBus([broken, Recorder("after", calls)], is_main=True)
+    with pytest.raises((CallbackError, DataError)):
+        bus.fire("step_end", None)
+    assert calls == []
+
+
+def test_interrupt_is_not_turned_into_an_error():
+    @on("step_end")
+    def stop(context) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        EventBus([stop], is_main=True).fire("step_end", None)
+
+
+def test_names_of_a_plain_list_are_class_names_numbered_where_they_repeat():
+    calls: list = []
+    named = name_callbacks([Recorder("x", calls), Callback(), Recorder("y", calls)])
+    assert list(named) == ["Recorder", "Callback", "Recorder_2"]
+
+
+def test_state_is_by_name_and_comes_back_to_the_same_name():
+    first = EventBus({"a": Recorder("a", []), "b": Recorder("b", []), "c": Callback()}, is_main=True)
+    first.callbacks["a"].saved = {"count": 3}
+    assert first.state() == {"a": {"count": 3}}
+    second = EventBus({"new": Recorder("n", []), "a": Recorder("a", [])}, is_main=True)
+    second.load_state(first.state() | {"gone": {"count": 1}})
+    assert second.callbacks["a"].saved == {"count": 3}
+    assert second.callbacks["new"].saved == {}

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from expkit.core.errors import ConfigError
+from expkit.drivers.paddle import PaddleDriver
+from expkit.models.paddle import Mlp
+from tests.drivers.suite import CLASSES, FEATURES, DriverSuite
+
+
+class TestPaddleDriver(DriverSuite):
+    def make_driver(self, **options):
+        return PaddleDriver(**{"device": "cpu", **options})
+
+    def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
+        return Mlp(FEATURES, hidden, CLASSES, activation="tanh", dropout=dropout, norm=norm)
+
+    @pytest.mark.parametrize("precision", ["bf16", "fp16"])
+    def test_low_precision_on_a_cpu_is_refused_with_the_reason(self, precision):
+        with pytest.raises(ConfigError, match="no effect"):
+            self.make_driver(precision=precision)
