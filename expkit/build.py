@@ -16,7 +16,7 @@ from expkit.core.evaluator import Evaluator
 from expkit.core.schedule import Schedule
 from expkit.core.store import Store
 from expkit.core.trainer import Trainer
-from expkit.data import Data
+from expkit.data import Data, as_splits
 from expkit.metrics import MetricSet
 from expkit.run.directory import RunDirectory
 from expkit.run.loggers import LoggerGroup
@@ -115,11 +115,9 @@ class Builder:
 
     def _data(self) -> Data:
         node = self._config["data"]
-        splits = instantiate(node["source"], "data.source")
+        splits = as_splits(instantiate(node["source"], "data.source"))
         options = _options(node, ("source", "info"))
         sampler = _instantiate(self._config, "sampler")
-        if isinstance(splits, Mapping):
-            return Data(splits["train"], splits.get("eval"), sampler=sampler, **options)
         return Data(splits.train, splits.eval, sampler=sampler, **options)
 
     def _binding(self) -> Binding:

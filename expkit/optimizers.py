@@ -73,12 +73,13 @@ class Optimizer(ABC):
         Raises:
             ConfigError: an option that it does not have, or a value that is not allowed.
         """
-        allowed = [option.name for option in fields(self)]
+        selection = ("params", "groups")
+        allowed = [option.name for option in fields(self) if option.name not in selection]
         for option in options:
             if option not in allowed:
                 near = get_close_matches(option, allowed, n=1)
                 meant = f"; did you mean {near[0]}?" if near else ""
-                message = f"has the option {option!r}; allowed: {', '.join(allowed)}{meant}"
+                message = f"has the option {option!r}; allowed: params, {', '.join(allowed)}{meant}"
                 raise ConfigError([Problem(key, message)])
         return replace(self, params=None, groups=(), **options)
 

@@ -51,6 +51,7 @@ class ProgressBar(Callback):
         self._pace = Pace(0, 0.0)
         self._line_at = 0.0
         self._line_step = 0
+        self._eval_shown_at = -math.inf
         self._next = math.inf
 
     def fit_start(self, context: Context) -> None:
@@ -61,6 +62,7 @@ class ProgressBar(Callback):
         terminal = sys.stdout is not None and sys.stdout.isatty()
         if self._style == "bar" or (self._style == "auto" and terminal):
             self._bar = RichBar(force=self._style == "bar")
+            self._bar.show(context.progress, "starting")
         self._schedule(now)
 
     def step_end(self, context: Context) -> None:
@@ -76,8 +78,11 @@ class ProgressBar(Callback):
         self._schedule(now)
 
     def eval_start(self, context: Context) -> None:
-        """Say what takes so long."""
-        self._bar.show(context.progress, "evaluating")
+        """Say what takes so long, but not at each of many short evaluations."""
+        now = monotonic()
+        if now - self._eval_shown_at >= self._bar.redraw_s:
+            self._bar.show(context.progress, "evaluating")
+            self._eval_shown_at = now
 
     def epoch_end(self, context: Context) -> None:
         """Write the epoch's line."""

@@ -69,8 +69,7 @@ class Option:
 
 
 class Catalog:
-    """The options of every group along a search path; an earlier directory's file stands before a
-    later one's.
+    """The options of every group along a search path; an earlier directory comes first.
 
     Attributes:
         directories: where to look, in order.

@@ -69,10 +69,10 @@ def _near_key(node: DictConfig, parts: list[str], prefix: str, names: list[str])
     """The right key: the same name in another group, else a similar one here, else elsewhere."""
     nodes = {str(group): node._get_node(group) for group in node}
     by_leaf = {
-        str(name): f"{group}.{name}"
+        name: f"{group}.{name}"
         for group, child in reversed(nodes.items())
         if isinstance(child, DictConfig)
-        for name in child
+        for name in map(str, child)
     }
     leaf = parts[-1]
     if leaf in by_leaf and leaf != "_target_":

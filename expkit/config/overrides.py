@@ -119,7 +119,7 @@ def _assignment(parsed: Override, text: str, catalog: Catalog) -> Assignment:
 
 def _values(parsed: Override, catalog: Catalog) -> Iterator[Any]:
     """The values of an override; of a range only its ends, which are as good as all."""
-    value = parsed._value
+    value: Any = parsed._value
     if not parsed.is_sweep_override():
         yield parsed.value()
     elif isinstance(value, IntervalSweep):

@@ -39,17 +39,19 @@ class _Resolver:
         """The entries that have a value."""
         result = {}
         for name in node:
-            key = f"{path}.{name}" if path else str(name)
-            found, value = self._entry(node, name, key)
+            text = str(name)
+            found, value = self._entry(node, name, f"{path}.{text}" if path else text)
             if found:
-                result[str(name)] = value
+                result[text] = value
         return result
 
     def _entry(self, node: DictConfig | ListConfig, name: Any, key: str) -> tuple[bool, Any]:
         self._values += 1
         if self._values > MAX_VALUES or key.count(".") > MAX_DEPTH:
             if not any(problem.key == "config" for problem in self.problems):
-                message = f"has more than {MAX_VALUES} values, or is deeper than {MAX_DEPTH}: {key[:60]}"
+                message = (
+                    f"has more than {MAX_VALUES} values, or is deeper than {MAX_DEPTH}: {key[:60]}"
+                )
                 self.problems.append(Problem("config", message))
             return False, None
         if OmegaConf.is_missing(node, name):

@@ -62,7 +62,9 @@ def _one_batch_size(case: Case) -> Iterator[Problem]:
         message = "has no effect beside data.global_batch_size; give one of the two"
         yield Problem("data.batch_size", message, f"data.global_batch_size={whole}")
     if whole < accumulate:
-        message = f"is {whole}; trainer.accumulate={accumulate} micro-batches need {accumulate} or more"
+        message = (
+            f"is {whole}; trainer.accumulate={accumulate} micro-batches need {accumulate} or more"
+        )
         yield Problem("data.global_batch_size", message, f"data.global_batch_size={accumulate}")
 
 

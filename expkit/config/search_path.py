@@ -21,7 +21,7 @@ class UserConfigs(SearchPathPlugin):
     directories: ClassVar[tuple[Path, ...]] = ()
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add the directories before the primary one: a user's option stands before a built-in one."""
+        """Add the directories before the primary one, so that a user's option comes first."""
         for directory in reversed(self.directories):
             search_path.prepend(provider="user", path=f"file://{directory}", anchor="main")
 

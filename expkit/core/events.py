@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from expkit.core.batch import Batch, Indices
 from expkit.core.driver import Driver, LossTerm
-from expkit.core.errors import CallbackError
+from expkit.core.errors import CallbackError, ExpkitError
 from expkit.core.monitor import Monitor
 from expkit.core.progress import Progress
 
@@ -299,7 +299,7 @@ def _named(name: str, event: str, handler: Handler) -> Handler:
     def call(*args: Any) -> None:
         try:
             handler(*args)
-        except CallbackError:
+        except ExpkitError:
             raise
         except Exception as error:
             message = f"callback {name} raised in {event}: {type(error).__name__}: {error}"

@@ -186,11 +186,10 @@ class Trainer:
             self._save()
         self._store.wait()
         self._losses.read()
-        if self._interrupted:
-            if self._on_exception == "raise":
-                raise KeyboardInterrupt(self.context.stop_reason)
-            return
-        self._take_best()
+        if self._interrupted and self._on_exception == "raise":
+            raise KeyboardInterrupt(self.context.stop_reason)
+        if not self._interrupted:
+            self._take_best()
         self.events.fire("fit_end", self.context)
 
     def _epoch(self) -> None:
@@ -316,6 +315,7 @@ class Trainer:
             return
         state, _ = self._store.load("best")
         self.driver.load_model_state(state["model"])
+        self.events.fire("load", self.context, state)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

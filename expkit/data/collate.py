@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from expkit.core.errors import ConfigError, DataError, Problem
 
+_NUMBERS = (bool, int, float)
+
 
 @dataclass(frozen=True)
 class Pad:
@@ -71,14 +73,14 @@ class Collate:
         return batch
 
     def _stack(self, values: Sequence[Any], path: str) -> Any:
+        if all(type(value) in _NUMBERS for value in values):
+            return as_array(list(values))
         first = values[0]
         if any(type(value) is not type(first) for value in values):
             values = _as_one_kind(values, path)
             first = values[0]
         if first is None:
             return None
-        if isinstance(first, bool | int | float):
-            return as_array(list(values))
         if isinstance(first, Mapping):
             return self._stack_mappings(values, f"{path}.")
         if dataclasses.is_dataclass(first) and not isinstance(first, type):

@@ -168,7 +168,9 @@ def _set(source: Any, collate: CollateFunction | None, what: str) -> Dataset:
 
 
 def _is_mapping_of_sets(value: Any) -> bool:
-    return isinstance(value, Mapping) and not any(is_column(part) for part in value.values())
+    if not isinstance(value, Mapping):
+        return False
+    return not value or not all(is_column(part) for part in value.values())
 
 
 def _least(*limits: int | None) -> int | None:

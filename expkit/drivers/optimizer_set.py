@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -254,14 +255,17 @@ def _matches(patterns: Patterns, *paths: str) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns_of(patterns) for path in paths)
 
 
-def native_of(group: ParameterGroup, framework: str, kind: type, **arguments: Any) -> Any:
+def native_of(
+    group: ParameterGroup, framework: str, kind: type, *args: Any, **arguments: Any
+) -> Any:
     """Make a native optimizer.
 
     Args:
         group: whose spec is a `Native`.
         framework: the top-level package it must come from.
         kind: the framework's base class of optimizers.
-        **arguments: the parameters, under the framework's name for them.
+        *args: the parameters, where the framework has them first.
+        **arguments: the parameters, where the framework has a name for them.
 
     Raises:
         ConfigError: an optimizer of another framework, something else, or wrong options.
@@ -273,12 +277,15 @@ def native_of(group: ParameterGroup, framework: str, kind: type, **arguments: An
     if package in ("torch", "paddle") and package != framework:
         raise refused(group, spec.name, framework)
     try:
-        native = spec.optimizer(**arguments)
+        native = spec.optimizer(*args, **arguments)
     except (TypeError, ValueError, AssertionError) as error:
         message = f"{spec.name} refuses its options: {error}"
         raise ConfigError([Problem(group.key, message)]) from error
     if not isinstance(native, kind):
         raise refused(group, f"{spec.name}, which gives {type(native).__name__}", framework)
+    closure = inspect.signature(native.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise refused(group, f"{spec.name}, which computes the loss in each step again", framework)
     return native
 
 

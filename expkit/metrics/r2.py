@@ -69,12 +69,12 @@ class R2(GatheredMetric):
 
 def _moments(predictions: NDArray[np.float64], targets: NDArray[np.float64], counts: NDArray[np.float64]) -> Moments:
     """Weight, mean, spread about the mean and residual of a batch, for each output."""
+    if not len(targets):
+        return {"samples": np.zeros(1, dtype=np.int64)}
     columns = targets.reshape(len(targets), -1)
+    weight = counts.sum(keepdims=True)
     # Relative to the first sample, so that equal targets have a spread of exactly 0.
     origin = columns[:1]
-    weight = counts.sum(keepdims=True)
-    if not weight[0]:
-        return {"samples": np.zeros(1, dtype=np.int64), "weight": weight}
     offsets = columns - origin
     mean = counts @ offsets / weight
     return {

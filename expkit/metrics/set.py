@@ -17,6 +17,8 @@ from expkit.metrics.gathered import GatheredMetric
 
 Key = tuple[str, str]
 """Name of a metric and name of an array of its state."""
+Layout = dict[Key, tuple[tuple[int, ...], str, ReduceOp]]
+"""Shape, type and operation of each array."""
 
 
 class MetricSet:
@@ -55,18 +57,15 @@ class MetricSet:
         for metric in self.metrics.values():
             if isinstance(metric, GatheredMetric):
                 metric.merge(group.all_gather(metric.state))
-        shapes = _common_shapes(group.all_gather({key: array.shape for key, (array, _) in self._arrays().items()}))
+        layout = _common_layout(group.all_gather(self._layout()))
         packs: dict[tuple[str, ReduceOp], list[Key]] = defaultdict(list)
-        arrays = self._arrays()
-        for key, (array, op) in arrays.items():
-            if op != "sum" and array.shape != shapes[key]:
-                raise DataError(f"metric {key[0]}: state {key[1]!r} has another shape on another rank and is no sum")
-            packs[str(array.dtype), op].append(key)
+        for key, (_, dtype, op) in layout.items():
+            packs[dtype, op].append(key)
         for (_, op), keys in packs.items():
-            padded = [_padded(arrays[key][0], shapes[key]) for key in keys]
-            total = group.all_reduce(np.concatenate([array.ravel() for array in padded]), op)
-            ends = np.cumsum([array.size for array in padded])
-            for (name, part), array, values in zip(keys, padded, np.split(total, ends[:-1]), strict=True):
+            arrays = [_padded(self.metrics[name].state[part], layout[name, part][0]) for name, part in keys]
+            total = group.all_reduce(np.concatenate([array.ravel() for array in arrays]), op)
+            ends = np.cumsum([array.size for array in arrays])
+            for (name, part), array, values in zip(keys, arrays, np.split(total, ends[:-1]), strict=True):
                 self.metrics[name].state[part] = values.reshape(array.shape)
 
     def compute(self) -> dict[str, float]:
@@ -81,31 +80,34 @@ class MetricSet:
                 numbers[full] = float(value)
         return numbers
 
-    def _arrays(self) -> dict[Key, tuple[NDArray[Any], ReduceOp]]:
-        """The arrays that are reduced, each with its operation."""
-        arrays: dict[Key, tuple[NDArray[Any], ReduceOp]] = {}
-        for name, metric in self.metrics.items():
-            if isinstance(metric, GatheredMetric):
-                continue
-            for part, array in metric.state.items():
-                if array.dtype not in (np.float64, np.int64):
-                    message = f"state {part!r} of {type(metric).__name__} is {array.dtype}; allowed: float64, int64"
-                    raise ConfigError([Problem(f"metrics.{name}", message)])
-                arrays[name, part] = (array, metric.reduce_ops.get(part, "sum"))
-        return arrays
+    def _layout(self) -> Layout:
+        """What this rank has to reduce."""
+        return {
+            (name, part): (array.shape, str(array.dtype), metric.reduce_ops.get(part, "sum"))
+            for name, metric in self.metrics.items()
+            if not isinstance(metric, GatheredMetric)
+            for part, array in metric.state.items()
+        }
 
 
-def _common_shapes(ranks: list[dict[Key, tuple[int, ...]]]) -> dict[Key, tuple[int, ...]]:
-    """The shape into which each rank's array fits."""
+def _common_layout(ranks: list[Layout]) -> Layout:
+    """The layout into which the arrays of each rank fit. All ranks come to the same end, so that none waits."""
     common = dict(ranks[0])
-    for rank, shapes in enumerate(ranks[1:], start=1):
-        if shapes.keys() != common.keys():
-            name, part = sorted(shapes.keys() ^ common.keys())[0]
+    for rank, layout in enumerate(ranks):
+        if layout.keys() != common.keys():
+            name, part = sorted(layout.keys() ^ common.keys())[0]
             raise DataError(f"metric {name}: state {part!r} is on rank 0 or rank {rank} only; set it in reset")
-        for key, shape in shapes.items():
-            if len(shape) != len(common[key]):
-                raise DataError(f"metric {key[0]}: state {key[1]!r} has other axes on rank {rank}: {shape}")
-            common[key] = tuple(map(max, common[key], shape))
+        for (name, part), (shape, dtype, op) in layout.items():
+            size, first_dtype, _ = common[name, part]
+            if dtype not in ("float64", "int64") or dtype != first_dtype:
+                message = f"state {part!r} is {dtype} on rank {rank}; allowed: float64 or int64, the same on all ranks"
+                raise ConfigError([Problem(f"metrics.{name}", message)])
+            if len(shape) != len(size) or (op != "sum" and shape != size):
+                raise DataError(
+                    f"metric {name}: state {part!r} has the shape {shape} on rank {rank} and {size} on rank 0; "
+                    "allowed: equal shapes, or for sums axes of other lengths"
+                )
+            common[name, part] = (tuple(map(max, size, shape)), dtype, op)
     return common
 
 

@@ -104,7 +104,7 @@ def batch_of(*indices: int) -> Batch:
 
 
 def step(context: Context, callback: Any, *losses: float, skipped: bool = False) -> None:
-    """Bring a window of micro-batches, one for each loss, to a callback in the order of the loop."""
+    """Bring a window of micro-batches, one for each loss, to a callback as the loop does."""
     for number, loss in enumerate(losses or (1.0,)):
         batch = batch_of(10 * number, 10 * number + 1)
         term = LossTerm(np.array([loss, loss]), None, 2.0)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.callbacks.stub_run import step
 
 from expkit.callbacks import ClipGradientValue
 from expkit.core.errors import ConfigError
+from tests.callbacks.stub_run import step
 
 
 def test_gradients_are_clipped_by_value_once_a_step(context):

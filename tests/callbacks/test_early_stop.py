@@ -3,16 +3,18 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.callbacks.stub_run import StubDriver, evaluate
 
 from expkit.callbacks import EarlyStop
 from expkit.core.errors import ConfigError
 from expkit.core.events import Context
 from expkit.core.monitor import Monitor
 from expkit.core.progress import Progress
+from tests.callbacks.stub_run import StubDriver, evaluate
 
 
-def stops_after(callback: EarlyStop, context: Context, values: list[float], name: str) -> int | None:
+def stops_after(
+    callback: EarlyStop, context: Context, values: list[float], name: str
+) -> int | None:
     """Number of the evaluation after which the callback asks for the end."""
     for number, value in enumerate(values, start=1):
         context.progress.step += 5
@@ -128,7 +130,9 @@ def test_run_without_any_monitor_is_refused():
 
 @pytest.mark.parametrize("patience", [0, -1, 1.5, True])
 def test_patience_below_1_or_not_whole_is_refused(patience):
-    with pytest.raises(ConfigError, match=r"early_stop\.patience: is .*callbacks\.early_stop\.patience=3"):
+    with pytest.raises(
+        ConfigError, match=r"early_stop\.patience: is .*callbacks\.early_stop\.patience=3"
+    ):
         EarlyStop(patience=patience)
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.callbacks.stub_run import StubDriver, evaluate, step
 
 from expkit.callbacks import ExponentialMovingAverage
 from expkit.core.errors import ConfigError
 from expkit.core.events import Context
 from expkit.core.progress import Progress
+from tests.callbacks.stub_run import StubDriver, evaluate, step
 
 
 def weight(context) -> float:

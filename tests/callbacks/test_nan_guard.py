@@ -4,11 +4,11 @@ import logging
 import math
 
 import pytest
-from tests.callbacks.stub_run import step
 
 from expkit.callbacks import NanGuard
 from expkit.core.collective import SingleProcess
 from expkit.core.errors import ConfigError, NonFiniteLossError
+from tests.callbacks.stub_run import step
 
 
 class OtherRankHasFound(SingleProcess):

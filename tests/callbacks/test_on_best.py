@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.callbacks.stub_run import evaluate
 
 from expkit.callbacks import RunOnBest
 from expkit.core.errors import ConfigError
 from expkit.core.events import EventBus
+from tests.callbacks.stub_run import evaluate
 
 
 def run(context, values, callback=None):

@@ -6,7 +6,6 @@ import sys
 import threading
 
 import pytest
-from tests.callbacks.stub_run import evaluate
 
 from expkit.callbacks import ProgressBar
 from expkit.callbacks.announce import announce
@@ -14,6 +13,7 @@ from expkit.callbacks.pace import Pace, duration
 from expkit.core.errors import ConfigError
 from expkit.core.events import Context, EventBus
 from expkit.core.progress import Progress
+from tests.callbacks.stub_run import evaluate
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,9 @@ def lines(caplog):
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def train(context: Context, callback: ProgressBar, clock, *, step_s: float, epochs: int = 2) -> None:
+def train(
+    context: Context, callback: ProgressBar, clock, *, step_s: float, epochs: int = 2
+) -> None:
     """Epochs with an evaluation at the end of each, as the loop tells them."""
     progress = context.progress
     callback.fit_start(context)
@@ -48,15 +50,18 @@ def train(context: Context, callback: ProgressBar, clock, *, step_s: float, epoc
 def test_lines_say_position_loss_metrics_speed_and_time_left(context, clock, lines):
     train(context, ProgressBar("plain"), clock, step_s=0.05)
     assert lines() == [
-        "epoch 1/2 step 100/200 | loss 0.01 | eval accuracy 0.1 loss 0.25 | 20 steps/s | 0:05 elapsed | 0:05 left",
-        "epoch 2/2 step 200/200 | loss 0.005 | eval accuracy 0.2 loss 0.25 | 20 steps/s | 0:10 elapsed | 0:00 left",
+        "epoch 1/2 step 100/200 | loss 0.01 | eval accuracy 0.1 loss 0.25 | 20 steps/s"
+        " | 0:05 elapsed | 0:05 left",
+        "epoch 2/2 step 200/200 | loss 0.005 | eval accuracy 0.2 loss 0.25 | 20 steps/s"
+        " | 0:10 elapsed | 0:00 left",
     ]
 
 
 def test_long_epochs_give_a_line_each_period(context, clock, lines):
     train(context, ProgressBar("plain", every_s=30), clock, step_s=1.0)
     assert [line.split(" | ")[0] for line in lines()] == [
-        f"epoch {1 + (step - 1) // 100}/2 step {step}/200" for step in (30, 60, 90, 100, 130, 160, 190, 200)
+        f"epoch {1 + (step - 1) // 100}/2 step {step}/200"
+        for step in (30, 60, 90, 100, 130, 160, 190, 200)
     ]
 
 
@@ -96,7 +101,9 @@ def test_none_says_nothing(context, clock, lines, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_output_that_is_no_terminal_has_no_bar_and_loads_no_rich(context, clock, monkeypatch, lines):
+def test_output_that_is_no_terminal_has_no_bar_and_loads_no_rich(
+    context, clock, monkeypatch, lines
+):
     monkeypatch.setitem(sys.modules, "rich", None)
     train(context, ProgressBar(), clock, step_s=0.05)
     assert len(lines()) == 2
@@ -135,6 +142,17 @@ def test_bar_is_redrawn_by_time_without_a_thread(context, clock, capsys, lines):
     assert "1/200" in drawn
     assert threading.active_count() == threads
     callback.exception(context, ValueError())
+    callback.fit_end(context)
+
+
+def test_many_short_evaluations_do_not_redraw_the_bar_each(context, clock, capsys):
+    callback = ProgressBar("bar")
+    callback.fit_start(context)
+    capsys.readouterr()
+    for _ in range(100):
+        clock.now += 0.01
+        evaluate(context, callback, accuracy=0.5)
+    assert 1 <= capsys.readouterr().out.count("evaluating") <= 5
     callback.fit_end(context)
 
 
@@ -186,7 +204,9 @@ def test_line_reaches_standard_error_where_nothing_handles_the_log(capsys):
 
 @pytest.mark.parametrize("style", ["", "rich", None])
 def test_unknown_style_is_refused(style):
-    with pytest.raises(ConfigError, match=r"progress\.style: is .*; allowed: auto, bar, plain, none"):
+    with pytest.raises(
+        ConfigError, match=r"progress\.style: is .*; allowed: auto, bar, plain, none"
+    ):
         ProgressBar(style)
 
 
@@ -214,7 +234,8 @@ def test_time_left_is_unknown_without_an_end_or_a_speed():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3600, "1:00:00"), (90061, "25:01:01")]
+    ("seconds", "text"),
+    [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3600, "1:00:00"), (90061, "25:01:01")],
 )
 def test_duration_is_hours_minutes_seconds(seconds, text):
     assert duration(seconds) == text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.callbacks.stub_run import batch_of, evaluate, step
 
 from expkit.callbacks import DeviceMemory, LearningRateMonitor, StepTimer, Throughput
 from expkit.core.driver import LossTerm
 from expkit.core.events import EventBus
+from tests.callbacks.stub_run import batch_of, evaluate, step
 
 TERM = LossTerm(1.0, None, 1.0)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,17 @@ def _assert_same(got: Any, wanted: Any) -> None:
     else:
         assert got == wanted
         assert str(got) == str(wanted)  # -0.0 is not 0.0
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory: for many saves, where the disk itself is not at stake."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
 
 
 @pytest.fixture

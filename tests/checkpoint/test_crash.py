@@ -1,15 +1,16 @@
-"""A writer that dies at any moment leaves a valid newest checkpoint, and so does a loss of power."""
+"""A writer that dies, or a loss of power, at any moment leaves a valid newest checkpoint."""
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,7 @@ def in_child(work: Callable[[], None], kill_after_s: float | None = None) -> int
 def test_a_kill_at_a_random_moment_costs_no_checkpoint(tmp_path, save, tree, assert_same, caplog):
     root = tmp_path / "checkpoints"
     told, tell = os.pipe()
+    os.set_blocking(told, False)
     chance = random.Random(0)
     cut_short = committed = 0
 
@@ -52,10 +54,8 @@ def test_a_kill_at_a_random_moment_costs_no_checkpoint(tmp_path, save, tree, ass
     for _ in range(30):
         assert in_child(train, chance.uniform(0.01, 0.04)) == -signal.SIGKILL
         cut_short += bool(list(root.glob(".*.tmp")))
-        os.set_blocking(told, False)
-        reports = os.read(told, 1 << 16) if committed == 0 or select_ready(told) else b""
-        if reports:
-            committed = int.from_bytes(reports[-4:], "big")
+        with suppress(BlockingIOError):
+            committed = int.from_bytes(os.read(told, 1 << 16)[-4:], "big")
         state, info = CheckpointStore(root).load("last")
         assert info.step >= committed
         assert_same(state, tree(info.step))
@@ -65,12 +65,6 @@ def test_a_kill_at_a_random_moment_costs_no_checkpoint(tmp_path, save, tree, ass
     assert committed >= 30
     assert cut_short >= 5, "hardly a kill fell into a save: nothing was tested"
     assert not [record for record in caplog.records if "skipped" in record.getMessage()]
-
-
-def select_ready(descriptor: int) -> bool:
-    import select
-
-    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def at_call(number: int) -> None:
@@ -95,8 +89,8 @@ def at_call(number: int) -> None:
         setattr(os, name, wrapped(name))
 
 
-def test_a_kill_at_any_call_costs_no_checkpoint(tmp_path, save, tree, assert_same, caplog):
-    before = tmp_path / "before"
+def test_a_kill_at_any_call_costs_no_checkpoint(memory_path, save, tree, assert_same, caplog):
+    before = memory_path / "before"
     store = CheckpointStore(before)
     save(store, 5, 0.9)
     save(store, 10, 0.1)
@@ -110,10 +104,10 @@ def test_a_kill_at_any_call_costs_no_checkpoint(tmp_path, save, tree, assert_sam
 
     steps_seen = []
     for number in range(1, 1000):
-        root = tmp_path / str(number)
+        root = memory_path / str(number)
         shutil.copytree(before, root)
         code = in_child(lambda root=root, number=number: work(root, number))
-        state, info = CheckpointStore(root).load("last")
+        state, _ = CheckpointStore(root).load("last")
         steps_seen.append(state["trainer"]["progress"]["step"])
         assert_same(state, tree(steps_seen[-1]))
         assert CheckpointStore(root).best().step == 5
@@ -132,105 +126,109 @@ def test_a_kill_at_any_call_costs_no_checkpoint(tmp_path, save, tree, assert_sam
 
 
 class Disk:
-    """What a disk has to keep: replays recorded calls with the most that a loss of power may undo.
+    """What calls leave on a disk when the power goes, at the worst.
 
-    Content counts once its file was synced, else the file is empty. Names count once their
-    directory was synced; later changes of names may be there, in order, or not.
+    A file has what it had when it was last synced, and is there once its directory was synced after
+    it was made. Renamed and removed names count at once, or not before the root is synced: both are
+    looked at, since a file system may do either.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.log: list[tuple[str, ...]] = []
-        self.commits: list[int] = []
-        self._paths: dict[int, str] = {}
+        self.log: list[tuple[Any, ...]] = []
 
     def record(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Log the calls that matter, from now on."""
+        """Log the calls that change the disk, from now on."""
+        paths: dict[int, str] = {}
         real = {name: getattr(os, name) for name in CALLS}
+        rmtree = shutil.rmtree
 
         def opened(path, flags, mode=0o777, *, dir_fd=None):
             descriptor = real["open"](path, flags, mode, dir_fd=dir_fd)
-            if dir_fd is None:
-                self._paths[descriptor] = str(path)
-                if flags & os.O_CREAT:
-                    self.log.append(("create", str(path)))
+            paths[descriptor] = str(path)
+            if flags & os.O_CREAT:
+                self.log.append(("create", str(path)))
             return descriptor
 
         def written(descriptor, data):
             count = real["write"](descriptor, data)
-            self.log.append(("write", self._paths[descriptor], bytes(data[:count])))
+            self.log.append(("write", paths[descriptor], bytes(data[:count])))
             return count
 
         def synced(descriptor):
             real["fsync"](descriptor)
-            self.log.append(("sync", self._paths[descriptor]))
+            self.log.append(("sync", paths[descriptor]))
 
         def renamed(source, target):
-            real["rename"](source, target)
+            real["replace"](source, target)
             self.log.append(("rename", str(source), str(target)))
-
-        def made(path, mode=0o777):
-            real["mkdir"](path, mode)
-            self.log.append(("mkdir", str(path)))
 
         def removed(path, ignore_errors=False):
             rmtree(path, ignore_errors)
-            self.log.append(("rmtree", str(path)))
+            self.log.append(("remove", str(path)))
 
-        rmtree = shutil.rmtree
-        for name, call in (
-            ("open", opened),
-            ("write", written),
-            ("fsync", synced),
-            ("rename", renamed),
-            ("replace", renamed),
-            ("mkdir", made),
-        ):
-            monkeypatch.setattr(os, name, call)
+        monkeypatch.setattr(os, "open", opened)
+        monkeypatch.setattr(os, "write", written)
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(os, "rename", renamed)
+        monkeypatch.setattr(os, "replace", renamed)
         monkeypatch.setattr(shutil, "rmtree", removed)
 
-    def after(self, calls: int, names_kept: bool, target: Path) -> None:
-        """Lay out at ``target`` what is left when the power goes after so many calls."""
-        content: dict[str, bytes] = {}
-        durable: dict[str, bytes] = {}
-        names: dict[str, str | None] = {}  # path now -> path when made; None = a directory
-        safe: dict[str, str | None] = {}
+    def after(self, calls: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Files by path after so many calls, if names count at once, and if they do not."""
+        files: dict[str, list[Any]] = {}  # path -> [content, synced content, whether its name is]
+        at_sync: dict[str, list[Any]] = {}
         for call, path, *rest in self.log[:calls]:
             if call == "create":
-                names[path], content[path] = path, b""
+                files[path] = [b"", b"", False]
             elif call == "write":
-                content[path] += rest[0]
-            elif call == "mkdir":
-                names[path] = None
-            elif call == "sync" and path in content:
-                durable[path] = content[path]
+                files[path][0] += rest[0]
+            elif call == "sync" and path in files:
+                files[path][1] = files[path][0]
             elif call == "sync":
-                children = {name for name in names | safe if name.startswith(path + "/")}
-                deeper = {name for name in children if "/" in name[len(path) + 1 :]}
-                direct = children - deeper
-                for name in direct | {name for name in deeper if names.get(name) is not None}:
-                    if name in names:
-                        safe[name] = names[name]
-                    else:
-                        safe.pop(name, None)
-                gone = {name for name in safe if name.startswith(path + "/") and name not in names}
-                safe = {name: made for name, made in safe.items() if name not in gone}
+                for name, file in files.items():
+                    file[2] |= str(Path(name).parent) == path
+                if path == str(self.root):
+                    at_sync = dict(files)
             elif call == "rename":
-                names = {
-                    rest[0] + name[len(path) :] if under(name, path) else name: made
-                    for name, made in names.items()
-                    if not under(name, rest[0])
-                }
-            elif call == "rmtree":
-                names = {name: made for name, made in names.items() if not under(name, path)}
-        for name, made in sorted((names if names_kept else safe).items()):
-            place = target / Path(name).relative_to(self.root)
-            if made is None:
-                place.mkdir(parents=True, exist_ok=True)
-            else:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(durable.get(made, b""))
+                files = {rest[0] + n[len(path) :] if under(n, path) else n: files[n] for n in files}
+            elif call == "remove":
+                files = {name: file for name, file in files.items() if not under(name, path)}
+        first, second = (
+            {name: file[1] for name, file in names.items() if file[2]} for names in (files, at_sync)
+        )
+        return first, second
 
 
 def under(name: str, path: str) -> bool:
-    return name == path or name.startswith(path + "/")
+    return name == path or name.startswith(f"{path}/")
+
+
+def test_a_loss_of_power_costs_no_checkpoint(memory_path, save, tree, assert_same, monkeypatch):
+    disk = Disk(memory_path / "checkpoints")
+    with monkeypatch.context() as patched:
+        disk.record(patched)
+        store = CheckpointStore(disk.root, background=False)
+        saves = [(5, 0.9), (10, 0.1), (15, 0.5), (15, 0.4), (20, 0.6)]
+        for number, (step, score) in enumerate(saves):
+            save(store, step, score, number=number)
+            disk.log.append(("saved", number))
+    states = 0
+    for calls in range(len(disk.log) + 1):
+        saved = max((entry[1] for entry in disk.log[:calls] if entry[0] == "saved"), default=None)
+        for files in disk.after(calls):
+            root = memory_path / f"state-{states}"
+            states += 1
+            for name, content in files.items():
+                place = root / Path(name).relative_to(disk.root)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+            if saved is not None:
+                state, info = CheckpointStore(root).load("last")
+                number = state["trainer"]["progress"]["step"]
+                assert number >= saved
+                assert info.step == saves[number][0]
+                assert_same(state, tree(number))
+                assert CheckpointStore(root).best().step == 5
+            shutil.rmtree(root, ignore_errors=True)
+    assert states > 150

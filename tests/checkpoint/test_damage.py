@@ -18,12 +18,12 @@ from expkit.core.store import CheckpointInfo
 
 
 @pytest.fixture
-def root(tmp_path, save):
-    store = CheckpointStore(tmp_path / "checkpoints", keep_last=None)
+def root(memory_path, save):
+    store = CheckpointStore(memory_path / "checkpoints", keep_last=None)
     for step in (5, 10):
         save(store, step, step / 10)
     store.close()
-    return tmp_path / "checkpoints"
+    return memory_path / "checkpoints"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_parts_of_another_step_are_seen(root, newest):
         if other == data:
             continue
         file.write_bytes(other)
-        with pytest.raises(CheckpointError, match="every checkpoint is damaged|cannot be used"):
+        with pytest.raises(CheckpointError, match="cannot be used"):
             CheckpointStore(root).load(newest)
         assert CheckpointStore(root).load("last")[1].step == 5
         file.write_bytes(data)
@@ -142,7 +142,8 @@ def test_a_checkpoint_that_is_a_link_does_not_count(root, newest, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../step-00000005/state.json", "/etc/passwd", "a/b.json", "..", "", ".json", "x.json\n"]
+    "name",
+    ["../step-00000005/state.json", "/etc/passwd", "a/b.json", "..", "", ".json", "x.json\n"],
 )
 def test_names_that_lead_elsewhere_are_refused(newest, name):
     entry = FileEntry(name, 3, "0" * 64)

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
@@ -24,7 +24,7 @@ def through_files(state):
     return decode(files(state))
 
 
-DTYPES = "f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 ? c8".split()
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -101,6 +101,7 @@ tops = st.dictionaries(keys | st.sampled_from(["model", "optimizer", "rng", "tra
 
 
 @given(tops)
+@settings(deadline=None, max_examples=60)
 def test_any_tree_comes_back(state):
     def plain(value):
         if isinstance(value, np.ndarray):

@@ -31,7 +31,9 @@ def test_text_that_names_no_metric_is_refused(text):
 
 
 def test_error_names_the_key_that_was_given():
-    with pytest.raises(ConfigError, match=r"^callbacks\.x\.monitor: .*try: callbacks\.x\.monitor=-loss"):
+    with pytest.raises(
+        ConfigError, match=r"^callbacks\.x\.monitor: .*try: callbacks\.x\.monitor=-loss"
+    ):
         Monitor.parse("", "callbacks.x.monitor")
 
 
@@ -87,7 +89,8 @@ def test_unknown_name_is_refused_with_all_names_and_the_nearest():
     with pytest.raises(ConfigError) as caught:
         Monitor.parse("val_los").check(["loss", "acc"])
     assert str(caught.value) == (
-        "monitor: 'val_los' is not a metric of the evaluation, which gives: acc, loss  (try: monitor=loss)"
+        "monitor: 'val_los' is not a metric of the evaluation, which gives: acc, loss"
+        "  (try: monitor=loss)"
     )
 
 
@@ -97,5 +100,5 @@ def test_nearest_name_keeps_the_sign():
 
 
 def test_nothing_near_gives_no_hint_and_no_metric_is_said():
-    with pytest.raises(ConfigError, match="which gives: no metric at all$"):
+    with pytest.raises(ConfigError, match=r"which gives: no metric at all$"):
         Monitor.parse("loss").check([])

@@ -96,7 +96,7 @@ def test_lengths_that_differ_without_padding_are_refused_with_the_remedy():
 
 
 def test_padding_that_reaches_no_field_is_refused():
-    with pytest.raises(DataError, match="padding is configured for tokens, .* their fields: ids"):
+    with pytest.raises(DataError, match=r"padding is configured for tokens, .* their fields: ids"):
         Collate({"tokens": Pad()})([{"ids": [1]}, {"ids": [2]}])
 
 

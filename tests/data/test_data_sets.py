@@ -67,7 +67,7 @@ def test_several_evaluation_sets_keep_their_names():
 
 def test_one_evaluation_set_has_the_empty_name_and_none_is_none():
     assert list(Data(X, X).eval_loaders()) == [""]
-    assert Data(X).eval_loaders() == {}
+    assert Data(X).eval_loaders() == Data(X, {}).eval_loaders() == {}
     assert list(Data(X, [1, 2]).eval_loaders()) == [""]
 
 
@@ -88,7 +88,10 @@ def test_evaluation_batches_are_at_least_256_and_never_smaller_than_training_bat
 def test_limit_of_evaluation_batches_counts_the_batches_of_each_rank():
     data = Data(None, X, eval_batch_size=8)
     sizes = [
-        [len(b.indices) for b in data.eval_loaders(rank=r, world_size=2, limit_batches=2)[""].batches()]
+        [
+            len(b.indices)
+            for b in data.eval_loaders(rank=r, world_size=2, limit_batches=2)[""].batches()
+        ]
         for r in (0, 1)
     ]
     assert sizes == [[8, 8], [8, 8]]

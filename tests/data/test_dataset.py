@@ -85,7 +85,9 @@ def test_item_data_set_reads_nothing_but_what_is_asked_for():
 
 
 def test_item_that_raises_is_named_and_the_cause_is_kept():
-    with pytest.raises(DataError, match="sample 2 cannot be read: ValueError: no such picture") as e:
+    with pytest.raises(
+        DataError, match="sample 2 cannot be read: ValueError: no such picture"
+    ) as e:
         as_dataset(Squares(4, broken=[2])).fetch(INDICES)
     assert isinstance(e.value.__cause__, ValueError)
 
@@ -113,7 +115,9 @@ def test_collate_of_the_users_own_makes_the_batch():
 
 
 def test_collate_that_nothing_calls_is_refused():
-    with pytest.raises(ConfigError, match=r"data\.collate: has no effect: dict gives whole batches"):
+    with pytest.raises(
+        ConfigError, match=r"data\.collate: has no effect: dict gives whole batches"
+    ):
         as_dataset({"x": np.zeros(3)}, collate=Collate())
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_resuming_reads_only_what_is_still_to_train():
     source = Recorder(1000)
     loader = Data(source, batch_size=10).train_loader()
     remaining = indices(loader.windows(0, 95))
-    assert sorted(source.reads) == sorted(sum(remaining, []))
+    assert sorted(source.reads) == sorted(itertools.chain.from_iterable(remaining))
     assert len(source.reads) == 50
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -63,7 +65,9 @@ def test_short_last_batch_counts_its_own_samples():
 
 
 @settings(max_examples=200, deadline=None)
-@given(n=st.integers(1, 60), batch=SIZES, accumulate=st.integers(1, 4), world_size=st.integers(1, 5))
+@given(
+    n=st.integers(1, 60), batch=SIZES, accumulate=st.integers(1, 4), world_size=st.integers(1, 5)
+)
 def test_every_sample_counts_once_and_ranks_stay_level(n, batch, accumulate, world_size):
     ranks = loaders(n, world_size, batch_size=batch, accumulate=accumulate)
     windows = [list(loader.windows(1)) for loader in ranks]
@@ -98,11 +102,9 @@ def test_ranks_see_the_order_of_one_rank_dealt_out_in_turn():
     (alone,) = loaders(40, 1, global_batch_size=8)
     ranks = loaders(40, 2, global_batch_size=8)
     order = counted(alone.windows(0))
-    dealt = [
-        [order[start + rank : start + 8 : 2] for start in range(0, 40, 8)] for rank in (0, 1)
-    ]
+    dealt = [[order[start + rank : start + 8 : 2] for start in range(0, 40, 8)] for rank in (0, 1)]
     for rank in (0, 1):
-        assert counted(ranks[rank].windows(0)) == sum(dealt[rank], [])
+        assert counted(ranks[rank].windows(0)) == list(chain(*dealt[rank]))
 
 
 def test_global_batch_that_does_not_divide_is_padded_in_every_step():
@@ -126,7 +128,7 @@ def test_three_epochs_of_two_ranks_differ_and_share_no_sample():
         ranks = loaders(8, 2, sampler=Random(0), batch_size=2)
         runs.append([[counted(loader.windows(epoch)) for loader in ranks] for epoch in range(3)])
     assert runs[0] == runs[1]
-    assert all(sorted(sum(epoch, [])) == list(range(8)) for epoch in runs[0])
+    assert all(sorted(chain(*epoch)) == list(range(8)) for epoch in runs[0])
     assert len({str(epoch) for epoch in runs[0]}) == 3
 
 

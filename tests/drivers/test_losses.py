@@ -24,7 +24,7 @@ CLASSES = {
 NUMBERS = {
     "mse": MeanSquaredError(),
     "mae": MeanAbsoluteError(),
-    "huber": Huber(delta=0.7),
+    "huber": Huber(delta=0.75),
     "bce": BinaryCrossEntropy(),
 }
 
@@ -202,7 +202,7 @@ def test_labels_that_are_no_integers_are_refused(backend, dtype):
 @pytest.mark.parametrize("label", [-1, -100, 4])
 def test_no_label_outside_the_classes_passes_in_silence(backend, label):
     labels = np.where(LABELS == 2, label, LABELS)
-    with pytest.raises((IndexError, DataError), match=str(label)):
+    with pytest.raises((IndexError, ValueError, DataError), match=str(label)):
         backend.run(CrossEntropy(), logits_for(labels), labels)
 
 
@@ -241,7 +241,7 @@ def test_what_is_no_spec_is_refused(backend):
 def test_extreme_logits_give_finite_losses(backend):
     logits = np.array([[1e4, -1e4], [-1e4, 1e4]])
     values, _, gradient = backend.run(CrossEntropy(), logits, np.array([0, 0]), "float32")
-    np.testing.assert_allclose(values, [0, 2e4])
+    np.testing.assert_allclose(values, [0, 2e4])  # Paddle's own cross_entropy gives 64 here
     assert np.isfinite(gradient).all()
     values, _, _ = backend.run(BinaryCrossEntropy(), np.array([1e4, -1e4]), np.array([1.0, 1.0]), "float32")
     np.testing.assert_allclose(values, [0, 1e4])

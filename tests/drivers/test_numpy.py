@@ -10,4 +10,11 @@ class TestNumpyDriver(DriverSuite):
         return NumpyDriver(**options)
 
     def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        return Mlp(FEATURES, hidden, CLASSES, activation="tanh", dropout=dropout, norm=norm)
+        return Mlp(
+            in_features=FEATURES,
+            hidden=hidden,
+            out_features=CLASSES,
+            activation="tanh",
+            dropout=dropout,
+            norm=norm,
+        )

@@ -13,7 +13,14 @@ class TestPaddleDriver(DriverSuite):
         return PaddleDriver(**{"device": "cpu", **options})
 
     def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        return Mlp(FEATURES, hidden, CLASSES, activation="tanh", dropout=dropout, norm=norm)
+        return Mlp(
+            in_features=FEATURES,
+            hidden=hidden,
+            out_features=CLASSES,
+            activation="tanh",
+            dropout=dropout,
+            norm=norm,
+        )
 
     @pytest.mark.parametrize("precision", ["bf16", "fp16"])
     def test_low_precision_on_a_cpu_is_refused_with_the_reason(self, precision):

@@ -19,7 +19,14 @@ class TestTorchDriver(DriverSuite):
         return TorchDriver(**{"device": "cpu", **options})
 
     def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        return Mlp(FEATURES, hidden, CLASSES, activation="tanh", dropout=dropout, norm=norm)
+        return Mlp(
+            in_features=FEATURES,
+            hidden=hidden,
+            out_features=CLASSES,
+            activation="tanh",
+            dropout=dropout,
+            norm=norm,
+        )
 
     @pytest.mark.parametrize("precision", ["bf16", "fp16"])
     def test_low_precision_learns_nearly_the_same(self, precision):

@@ -149,6 +149,7 @@ def test_initialize_forgets_the_statistics():
             np.testing.assert_array_equal(buffer.numpy(), fresh[path])
 
 
+@pytest.mark.filterwarnings("ignore:Tensor do not have 'place' interface")
 def test_batch_norm_keeps_the_same_statistics_in_a_compiled_paddle_graph():
     eager, compiled = build("mlp-batch")[1], build("mlp-batch")[1]
     paddle.jit.to_static(compiled, full_graph=True)

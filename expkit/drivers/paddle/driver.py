@@ -183,6 +183,7 @@ class PaddleDriver(Driver):
             self._constants[key] = tensor
         return tensor
 
+    @paddle.no_grad()
     def _normalise_by_tokens(self, share: Tensor) -> None:
         """Divide by tokens in place of samples: ``share`` is (tokens that count) / (samples), now known for the window."""
         total = self.all_reduce(share.numpy()).item()
@@ -193,6 +194,7 @@ class PaddleDriver(Driver):
     def _gradients(self) -> list[Tensor]:
         return [p.grad for p in self._optimizers.parameters if p.grad is not None]
 
+    @paddle.no_grad()
     def clip_gradients(self, max_norm: float | None = None, max_value: float | None = None) -> Any:
         """See `Driver.clip_gradients`."""
         self._unscale()

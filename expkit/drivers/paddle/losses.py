@@ -24,6 +24,7 @@ _HALF = frozenset({paddle.float16, paddle.bfloat16})
 _INTEGERS = frozenset({paddle.int64, paddle.int32, paddle.int16, paddle.int8, paddle.uint8})
 # Paddle always ignores one label, -100 unless told otherwise. This one does not occur.
 _NO_LABEL = -(2**31)
+_CUT_OFF = 64
 
 
 def loss_function(spec: Loss) -> LossFunction:
@@ -58,8 +59,6 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
     output_name, target_name, smoothing = spec.output, spec.target, spec.label_smoothing
     ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
     weigh = None if spec.class_weights is None and spec.ignore_index is None else _weights_of(spec)
-    # The operator itself: functional.cross_entropy puts twice its time on top of it.
-    operator = paddle._C_ops.cross_entropy_with_softmax
 
     def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:
         try:
@@ -75,20 +74,34 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
         shape = logits.shape
         if shape[:-1] != labels.shape or len(shape) < 2:
             raise spec.mismatch(shape, labels.shape, "logits (N, ..., C) with labels (N, ...)")
-        # logits, labels, soft_label, use_softmax, numeric_stable_mode, ignore_index, axis
-        _, values = operator(logits, labels.unsqueeze(-1), False, True, True, ignored, -1)
-        values = values.squeeze(-1)
+        flat = len(shape) == 2
+        rows, row_labels = (logits, labels) if flat else (logits.flatten(0, -2), labels.flatten())
+        values = _negative_log_likelihood(rows, row_labels, ignored)
         if smoothing:
             # Paddle's own smoothing makes labels one-hot first, which a negative ignore_index breaks.
-            evenly = paddle.logsumexp(logits, axis=-1) - logits.mean(-1)
+            evenly = paddle.logsumexp(rows, axis=-1) - rows.mean(-1)
             values = (1 - smoothing) * values + smoothing * evenly
             if spec.ignore_index is not None:
-                values = paddle.where(labels != ignored, values, paddle.zeros_like(values))
+                values = paddle.where(row_labels != ignored, values, paddle.zeros_like(values))
+        if not flat:
+            values = values.reshape(labels.shape)
         if weigh is not None:
             return values, weigh(labels, values.dtype)
-        return (values if len(shape) == 2 else values.flatten(1).mean(1)), None
+        return (values if flat else values.flatten(1).mean(1)), None
 
     return function
+
+
+def _negative_log_likelihood(logits: Any, labels: Any, ignored: int) -> Any:
+    """-log softmax at the label: logits (N, C), labels (N,); 0 where the label is to be ignored."""
+    logs = functional.log_softmax(logits, -1)
+    values = functional.nll_loss(logs, labels, ignore_index=ignored, reduction="none")
+    # On CPUs Paddle cuts log-probabilities off at -64 (and with them cross_entropy at 64): the loss of a run that
+    # diverges would look bounded. Looking is cheap there; the rare correction is the plain formula.
+    if values.place.is_cpu_place() and values.numpy().max(initial=0) >= _CUT_OFF:
+        logs = logits - paddle.logsumexp(logits, axis=-1, keepdim=True)
+        values = functional.nll_loss(logs, labels, ignore_index=ignored, reduction="none")
+    return values
 
 
 def _weights_of(spec: CrossEntropy) -> Callable[[Any, Any], Any]:

@@ -39,6 +39,7 @@ def autocast(function: Callable[..., Any], precision: str) -> Callable[..., Any]
     return cast
 
 
+@paddle.no_grad()
 def unscale(gradients: Sequence[Tensor], scale: float) -> bool:
     """Divide gradients by the loss scale, in place.
 

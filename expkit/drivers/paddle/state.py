@@ -66,11 +66,13 @@ def rng_state() -> dict[str, Any]:
 def load_rng_state(state: Mapping[str, Any]) -> None:
     """Take back what `rng_state` gave."""
     load_host_rng_state(state)
-    present = paddle.get_rng_state()
-    for generator, saved in zip(present, state["paddle"].values(), strict=True):
+    states = []
+    for present, saved in zip(paddle.get_rng_state(), state["paddle"].values(), strict=True):
         words = np.asarray(saved["words"], dtype=np.uint8).tolist()
-        generator.__setstate__((saved["device"], saved["seed"], saved["offset"], words))
-    paddle.set_rng_state(present)
+        made = type(present).__new__(type(present))
+        made.__setstate__((saved["device"], saved["seed"], saved["offset"], words))
+        states.append(made)
+    paddle.set_rng_state(states)
 
 
 @contextmanager

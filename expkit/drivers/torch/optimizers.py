@@ -1,17 +1,17 @@
 """The optimizers of a torch model.
 
-The specs of `expkit.optimizers` call torch's fused update kernels directly: these do the arithmetic
-of ``torch.optim.Adam(fused=True)``, without the per-step bookkeeping of ``torch.optim`` (a third of
-the time on small models) and without ``torch._dynamo``, which the first ``torch.optim`` optimizer of
-a process imports (more than a second). Native optimizers are used as they are.
+The specs of `expkit.optimizers` call torch's fused update kernels directly: the arithmetic of
+``torch.optim.Adam(fused=True)`` without the bookkeeping of ``torch.optim``, which costs several
+times the update on a small model, and without ``torch._dynamo``, which the first ``torch.optim``
+optimizer of a process imports (more than a second). Native optimizers are used as they are.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,10 +42,11 @@ class OptimizerSet(OptimizerSetBase):
             if odd:
                 message = f"cannot train parameters of type {odd[0].dtype}; allowed: real numbers"
                 raise ConfigError([Problem(group.key, message)])
-            kind = _SGDUpdate if isinstance(spec, SGD) else _AdamUpdate
-            return kind(spec, group.paths, parameters)
-        native = native_of(group, "torch", torch.optim.Optimizer, params=parameters)
-        return _NativeUpdate(native, group.paths, parameters, group.key)
+            if isinstance(spec, SGD):
+                return _SGDUpdate(spec, group.paths, parameters)
+            return _AdamUpdate(spec, group.paths, parameters)
+        native = native_of(group, "torch", torch.optim.Optimizer, parameters)
+        return _NativeUpdate(native, group.paths, parameters)
 
 
 class _FusedUpdate(Update):
@@ -66,7 +67,8 @@ class _FusedUpdate(Update):
         """For each device and type: positions, parameters and gradients, where there are any."""
         found = []
         for place in self.places:
-            indices, gradients = place, [self.parameters[i].grad for i in place]
+            indices = place
+            gradients: list[Any] = [self.parameters[i].grad for i in place]
             if any(gradient is None for gradient in gradients):
                 indices = [i for i in place if self.parameters[i].grad is not None]
                 gradients = [gradient for gradient in gradients if gradient is not None]
@@ -81,8 +83,8 @@ class _FusedUpdate(Update):
         own = self._by_key()
         check_same_paths(own, state)
         for key, tensor in own.items():
-            check_same_shape(key, tuple(tensor.shape), state[key].shape)
-            tensor.copy_(torch.from_numpy(state[key].copy()))
+            check_same_shape(key, tuple(tensor.shape), np.shape(state[key]))
+            tensor.copy_(torch.from_numpy(np.array(state[key])))
 
     def _by_key(self) -> dict[str, Tensor]:
         return {
@@ -95,7 +97,7 @@ class _FusedUpdate(Update):
 class _SGDUpdate(_FusedUpdate):
     def __init__(self, spec: SGD, paths: Sequence[str], parameters: list[Tensor]) -> None:
         super().__init__(spec.lr, paths, parameters)
-        self.options = {
+        self.options: dict[str, Any] = {
             "weight_decay": spec.weight_decay,
             "momentum": spec.momentum,
             "dampening": 0.0,
@@ -118,8 +120,8 @@ class _SGDUpdate(_FusedUpdate):
 class _AdamUpdate(_FusedUpdate):
     def __init__(self, spec: Adam | AdamW, paths: Sequence[str], parameters: list[Tensor]) -> None:
         super().__init__(spec.lr, paths, parameters)
-        self.kernel = torch._fused_adamw_ if isinstance(spec, AdamW) else torch._fused_adam_
-        self.options = {
+        self.kernel: Any = torch._fused_adamw_ if isinstance(spec, AdamW) else torch._fused_adam_
+        self.options: dict[str, Any] = {
             "beta1": spec.betas[0],
             "beta2": spec.betas[1],
             "weight_decay": spec.weight_decay,
@@ -157,19 +159,11 @@ class _AdamUpdate(_FusedUpdate):
 class _NativeUpdate(Update):
     """A torch optimizer that trains one group.
 
-    Some optimizers keep numbers in their parameter groups: those that have changed since the optimizer
-    was made are state too, under the name of the group's first parameter.
+    Some optimizers keep numbers in their parameter groups: those that have changed since the start
+    are state too, under the path of the group's first parameter.
     """
 
-    def __init__(
-        self, native: Any, paths: Sequence[str], parameters: list[Tensor], key: str
-    ) -> None:
-        closure = inspect.signature(native.step).parameters.get("closure")
-        if closure is not None and closure.default is closure.empty:
-            message = (
-                f"{type(native).__name__} evaluates the loss again in each step; allowed: others"
-            )
-            raise ConfigError([Problem(key, message, "optimizer=adam")])
+    def __init__(self, native: Any, paths: Sequence[str], parameters: list[Tensor]) -> None:
         self.native = native
         self.paths = paths
         self.base_rates = [float(group["lr"]) for group in native.param_groups]
@@ -206,7 +200,7 @@ class _NativeUpdate(Update):
         parameters: dict[int, dict[str, Any]] = {}
         for key, value in state.items():
             path, _, name = key.rpartition("/")
-            loaded = torch.from_numpy(value.copy()) if hasattr(value, "shape") else value
+            loaded = torch.from_numpy(np.array(value)) if hasattr(value, "shape") else value
             if name.startswith("group."):
                 groups[self._first.index(path)][name.removeprefix("group.")] = loaded
             else:

@@ -1,0 +1,316 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+from expkit.config.validation import check
+from expkit.core.errors import ConfigError
+
+
+def test_no_arguments_give_a_config_with_every_group():
+    composition = check([])
+    config = composition.config
+    assert config["name"] == "digits"
+    assert config["model"]["_target_"] == "expkit.models.torch.Mlp"
+    assert config["model"]["in_features"] == 64
+    assert config["trainer"]["n_epochs"] == 20
+    assert composition.choices["driver"] == "torch"
+    assert composition.files["model"].endswith("model/mlp.yaml")
+    assert composition.notes == ()
+    assert "hydra" not in config
+
+
+def test_groups_are_swapped_and_leaves_overridden():
+    overrides = [
+        "driver=paddle",
+        "model=cnn",
+        "model.channels=[8,16]",
+        "trainer.n_epochs=5",
+        "trainer.max_steps=null",
+        "trainer.max_time=1h30m",
+        'output_dir="a dir/with = sign"',
+        "tags=[größe,β]",
+        "optimizer.lr=1e-2",
+    ]
+    config = check(overrides).config
+    assert config["model"]["_target_"] == "expkit.models.paddle.Cnn"
+    assert config["model"]["channels"] == [8, 16]
+    assert config["trainer"]["n_epochs"] == 5
+    assert config["trainer"]["max_steps"] is None
+    assert config["trainer"]["max_time"] == 5400.0
+    assert config["output_dir"] == "a dir/with = sign"
+    assert config["tags"] == ["größe", "β"]
+    assert config["optimizer"]["lr"] == 0.01
+
+
+def test_overrides_are_kept_as_given_and_hydras_own_are_told_apart():
+    composition = check(["seed=3", "hydra.run.dir=/tmp/exact"])
+    assert composition.overrides == ("seed=3", "hydra.run.dir=/tmp/exact")
+    assert composition.hydra == {"run.dir": "/tmp/exact"}
+
+
+@pytest.mark.parametrize("name", ["diabetes", "digits_cnn", "reuters", "shakespeare"])
+def test_every_experiment_composes_and_names_its_run(name):
+    assert check([f"experiment={name}"]).config["name"] == name
+
+
+@pytest.mark.parametrize("name", ["fast", "overfit", "profile"])
+def test_every_debug_preset_composes(name):
+    assert check([f"debug={name}", "experiment=digits_cnn"]).config["trainer"]["n_epochs"] != 30
+
+
+def test_plus_before_a_group_of_the_defaults_list_changes_nothing():
+    assert check(["+experiment=digits_cnn", "debug=null"]).config["name"] == "digits_cnn"
+
+
+def test_plus_adds_to_a_list_of_callbacks():
+    assert set(check(["+callbacks=early_stop"]).config["callbacks"]) == {"progress", "early_stop"}
+
+
+def test_removed_groups_are_empty():
+    config = check(["~schedule", "callbacks=none", "logger=none"]).config
+    assert config["schedule"] == config["callbacks"] == config["logger"] == {}
+
+
+def test_misspelt_key_names_the_nearest(problems):
+    problem = problems("trainer.n_epoch=3")["trainer.n_epoch"]
+    assert problem.hint == "trainer.n_epochs=3"
+    assert "n_epochs" in problem.message
+    assert "\n" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("n_epochs=3", "trainer.n_epochs=3"),
+        ("trainer.save_every=3", "checkpoint.save_every=3"),
+        ("lr=0.1", "optimizer.lr=0.1"),
+        ("model.hiden=[3]", "model.hidden=[3]"),
+        ("callbacks.progress.stile=bar", "callbacks.progress.style=bar"),
+        ("+trainer.n_epochs=3", "trainer.n_epochs=3"),
+        ("+sed=3", "seed=3"),
+        ("trainer.input_mapping={a: b}", "+trainer.input_mapping={a: b}"),
+        ("trainer.n_epochs=None", "trainer.n_epochs=null"),
+        ("trainer.n_epochs=five", "trainer.n_epochs=20"),
+        ("trainer.n_epochs=2.5", "trainer.n_epochs=20"),
+        ("trainer.n_epochs=2.0", "trainer.n_epochs=2"),
+        ("trainer.n_epochs=true", "trainer.n_epochs=20"),
+        ("trainer.load_best=yes", "trainer.load_best=true"),
+        ("trainer.eval_every=0", "trainer.eval_every=1ep"),
+        ("trainer.accumulate=0", "trainer.accumulate=1"),
+        ("data.batch_size=1000000000000", "data.batch_size=32"),
+        ("data.batch_size=-1", "data.batch_size=32"),
+        ("driver.precision=fp8", "driver.precision=fp32"),
+        ("seed=-1", "seed=0"),
+        ("resume=None", "resume=null"),
+        ("name=../../x", "name=null"),
+        ("name=a/b", "name=null"),
+        (f"name={'x' * 300}", "name=null"),
+        ('name="a\nb"', "name=null"),
+        ('name="a=b"', "name=null"),
+        ("monitor=acuracy", "monitor=accuracy"),
+        ("monitor=loss", "monitor=-loss"),
+        ("monitor=--loss", "monitor=-loss"),
+        ("model=cnnn", "model=cnn"),
+        ("callbacks=[progress,earlystop]", "callbacks=[progress,early_stop]"),
+        ("data.source.split_seed=a=b", "'data.source.split_seed=\"a=b\"'"),
+    ],
+)
+def test_wrong_override_is_refused_with_one_that_mends_it(problems, override, hint):
+    found = problems(override)
+    assert [problem.hint for problem in found.values()] == [hint]
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("optimizer.lr=nan", "optimizer.lr"),
+        ("optimizer.lr=inf", "optimizer.lr"),
+        ("optimizer.lr=-1", "optimizer.lr"),
+        ("model.dropout=1.0", "model.dropout"),
+        ("model.hidden=[0]", "model.hidden"),
+        ("model=../../x", "model"),
+        ("model=null", "model"),
+        ("model=[mlp,cnn]", "model"),
+        ("model.hidden.x=3", "model.hidden.x"),
+        ("seed=${seed}", "seed"),
+        ("model.activation=${nowhere.x}", "model.activation"),
+        ("trainer=null", "trainer"),
+        ("~trainer.n_epoch", "trainer.n_epoch"),
+        ("nonsense", "nonsense"),
+        ("=3", "'=3'"),
+        ("a[=3", "a["),
+        ("hydra.searchpath=[x]", "hydra.searchpath"),
+        ("~driver", "model._target_"),
+        ("~optimizer", "optimizer"),
+        ("callbacks=[progress,on_best]", "callbacks.on_best.function._target_"),
+    ],
+)
+def test_nonsense_is_refused_by_its_key(problems, override, key):
+    assert key in problems(override)
+
+
+def test_all_problems_are_told_at_once(problems):
+    found = problems(
+        "trainer.n_epoch=3",
+        "model=cnnn",
+        "trainer.clip_norm=None",
+        "a=b=c",
+        "data.batch_size=0",
+        "+trainer.x=1",
+        "driver.precision=fp8",
+    )
+    assert set(found) == {
+        "trainer.n_epoch",
+        "model",
+        "trainer.clip_norm",
+        "a",
+        "data.batch_size",
+        "trainer.x",
+        "driver.precision",
+    }
+
+
+def test_missing_fact_about_the_data_names_both_options(problems):
+    problem = problems("model=text_cnn")["model.vocab_size"]
+    assert "model=text_cnn needs data.info.vocab_size, which data=digits lacks" in problem.message
+    assert problem.hint == "data=reuters"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["trainer.n_epochs=null"], "trainer"),
+        (["data.batch_size=8", "data.global_batch_size=16"], "data.batch_size"),
+        (["data.global_batch_size=2", "trainer.accumulate=4"], "data.global_batch_size"),
+        (["resume=latest", "init_from=x"], "init_from"),
+        (["task=evaluate"], "init_from"),
+        (["task=evaluate", "init_from=x", "optimizer.lr=1"], "optimizer.lr"),
+        (["driver=numpy", "driver.precision=bf16"], "driver.precision"),
+        (["driver=numpy", "driver.device=cuda"], "driver.device"),
+        (["driver=numpy", "driver.compile=true"], "driver.compile"),
+        (["driver.loss_scale=2"], "driver.loss_scale"),
+        (["metrics=none"], "monitor"),
+        (
+            ["trainer.overfit_batches=2", "trainer.limit_eval_batches=1"],
+            "trainer.limit_eval_batches",
+        ),
+        (["monitor=null", "trainer.load_best=true"], "trainer.load_best"),
+        (["checkpoint=none", "checkpoint.keep_last=3"], "checkpoint.keep_last"),
+    ],
+)
+def test_combinations_that_cannot_work_or_have_no_effect_are_refused(problems, overrides, key):
+    assert set(problems(*overrides)) == {key}
+
+
+def test_without_a_monitored_metric_nothing_is_demanded_of_the_metrics():
+    assert check(["metrics=none", "monitor=null"]).config["metrics"] == {}
+    assert check(["metrics=none", "monitor=-dev/loss"]).config["monitor"] == "-dev/loss"
+
+
+def test_sweep_needs_the_flag(problems):
+    assert problems("seed=1,2")["seed"].hint == "seed=[1,2]"
+    assert problems("model=mlp,cnn")["model"].hint == "-m model=mlp,cnn"
+
+
+def test_sweep_checks_each_value_of_each_override(problems):
+    found = problems(
+        "seed=0,x", "model.dropout=0.1,0.2,1.5", "optimizer.lr=interval(0.1,-1)", multirun=True
+    )
+    assert {key: problem.message.split(";")[0] for key, problem in found.items()} == {
+        "seed": "is 'x'",
+        "model.dropout": "is 1.5",
+        "optimizer.lr": "is -1.0",
+    }
+
+
+def test_sweep_names_the_choice_that_lacks_a_key(problems):
+    problem = problems("model=cnn,mlp", "model.channels=[8]", multirun=True)["model.channels"]
+    assert problem.message.startswith("no such key; model=mlp has:")
+
+
+def test_sweep_over_lists_is_not_one_list():
+    config = check(["model.hidden=[64],[64,64]", "seed=range(0,1000000000)"], multirun=True).config
+    assert config["model"]["hidden"] == [64]
+    assert config["seed"] == 0
+
+
+def test_users_directory_is_found_and_its_options_stand_beside_the_built_in_ones(write):
+    write("conf/model/mine.yaml", "_target_: my_model.Net\nwidth: 3\n")
+    write("conf/experiment/foo.yaml", "# @package _global_\nname: foo\nseed: 77\n")
+    composition = check(["model=mine", "experiment=foo"])
+    assert composition.config["model"] == {"_target_": "my_model.Net", "width": 3}
+    assert composition.config["seed"] == 77
+    assert composition.notes == ()
+
+
+def test_config_dir_stands_before_the_users_directory(write, here):
+    write("conf/experiment/foo.yaml", "# @package _global_\nseed: 1\n")
+    write("other/experiment/foo.yaml", "# @package _global_\nseed: 77\n")
+    assert check(["experiment=foo"], config_dir=str(here / "other")).config["seed"] == 77
+    assert check(["experiment=foo"]).config["seed"] == 1
+
+
+def test_users_option_of_the_same_name_is_used_and_said(write):
+    path = write("conf/schedule/constant.yaml", "_target_: my.Own\n")
+    composition = check([])
+    assert composition.config["schedule"] == {"_target_": "my.Own"}
+    (note,) = composition.notes
+    assert str(path) in note
+
+
+def test_untracked_overrides_are_last(write):
+    write("conf/local/default.yaml", "# @package _global_\ndriver: {num_threads: 2}\nseed: 5\n")
+    config = check(["experiment=digits_cnn"]).config
+    assert config["driver"]["num_threads"] == 2
+    assert config["seed"] == 5
+
+
+def test_missing_config_dir_is_one_line_with_the_path(here):
+    with pytest.raises(ConfigError) as caught:
+        check([], config_dir="nowhere")
+    assert str(caught.value) == f"--config-dir: no such directory: {here / 'nowhere'}"
+
+
+def test_users_primary_config_is_refused(write, problems):
+    path = write("conf/config.yaml", "x: 1\n")
+    assert "local/default.yaml" in problems()[str(path)].message
+
+
+def test_misspelt_key_in_a_users_file_is_found(write, problems):
+    write("conf/experiment/foo.yaml", "# @package _global_\ntrainer: {n_epoch: 3}\nsede: 4\n")
+    found = problems("experiment=foo")
+    assert found["trainer.n_epoch"].hint == "trainer.n_epochs=3"
+    assert found["sede"].hint == "seed=4"
+
+
+def test_unknown_option_in_a_users_file_is_found(write, problems):
+    write("conf/experiment/foo.yaml", "# @package _global_\ndefaults: [{override /model: cnnn}]\n")
+    assert "model/cnnn" in problems("experiment=foo")["config"].message
+
+
+def test_exponential_interpolations_are_refused(write, problems):
+    rows = [f"  v{n}: [{', '.join([f'${{model.v{n - 1}}}'] * 10)}]" for n in range(1, 12)]
+    text = "\n".join(["# @package _global_", "model:", "  v0: [1]", *rows])
+    write("conf/experiment/bomb.yaml", text)
+    started = time.monotonic()
+    assert "config" in problems("experiment=bomb")
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.slow
+def test_refusal_comes_before_any_framework_is_imported(here):
+    program = (
+        "import sys\n"
+        "from expkit.config.validation import check\n"
+        "from expkit.core.errors import ConfigError\n"
+        "try:\n    check(['trainer.n_epoch=3'])\n"
+        "except ConfigError:\n"
+        "    print([m for m in ('torch', 'paddle', 'sklearn') if m in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=here
+    )
+    assert result.stdout.strip() == "[]"
+    assert list(here.iterdir()) == []
