@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from expkit.config.validation import Composition
     from expkit.job import Outcome
 
-# Frameworks, Hydra and NumPy are imported where they are needed: help and a refused config shall come at once.
+# Frameworks, Hydra and NumPy are imported where they are needed: help and a refused config shall
+# come at once.
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -24,7 +25,8 @@ def run_command(argv: Sequence[str]) -> int:
         argv: the arguments, without the program's name.
 
     Returns:
-        The exit code: 0 success, 1 a failed run, 2 a command that cannot be run, 130 or 143 after a stop signal.
+        The exit code: 0 success, 1 a failed run, 2 a command that cannot be run, 130 or 143 after a
+            stop signal.
     """
     if sys.path[0] != str(Path.cwd()):  # the user's own modules, also for the console script
         sys.path.insert(0, str(Path.cwd()))
@@ -136,7 +138,11 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"init": _init}
 
 def _refuse(error: ConfigError) -> int:
     count = len(error.problems)
-    _tell("expkit: this cannot be run:" if count == 1 else f"expkit: this cannot be run, {count} problems:")
+    _tell(
+        "expkit: this cannot be run:"
+        if count == 1
+        else f"expkit: this cannot be run, {count} problems:"
+    )
     for problem in error.problems:
         _tell(f"  {problem}")
     return error.exit_code

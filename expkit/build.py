@@ -41,8 +41,9 @@ SUPPLIED = {
 class Builder:
     """Makes the parts of a run in the order in which they need each other.
 
-    The driver comes first and is seeded, so that a model which draws its own initial weights draws the same ones in
-    every run; a model with ``initialize(seed)`` fills its weights by that, the same ones on every driver.
+    The driver comes first and is seeded, so that a model which draws its own initial weights draws
+    the same ones in every run; a model with ``initialize(seed)`` fills its weights by that, the
+    same ones on every driver.
 
     Args:
         config: a resolved config.
@@ -169,7 +170,8 @@ def instantiate(node: Config, key: str) -> Any:
     """Build what a node describes, nested nodes included.
 
     Raises:
-        ConfigError: the target refused its arguments; names the key, and the target's own error is chained.
+        ConfigError: the target refused its arguments; names the key, and the target's own error is
+            chained.
     """
     try:
         return hydra.utils.instantiate(dict(node), _convert_="all")

@@ -43,7 +43,9 @@ class Outcome:
     error: str | None = None
 
 
-def run_job(config: Config, overrides: Sequence[str], run: RunDirectory, argv: Sequence[str]) -> Outcome:
+def run_job(
+    config: Config, overrides: Sequence[str], run: RunDirectory, argv: Sequence[str]
+) -> Outcome:
     """Run a checked config in a new (or resumed) run directory; errors end in the outcome, not in a traceback.
 
     Args:
@@ -79,7 +81,9 @@ def run_job(config: Config, overrides: Sequence[str], run: RunDirectory, argv: S
 
 def _ended(run: RunDirectory, result: Result, signals: StopSignals) -> Outcome:
     """Say and keep how a run ended that ended by itself."""
-    if result.status == "failed":  # trainer.on_exception=ignore: the error was logged, the command goes on
+    if (
+        result.status == "failed"
+    ):  # trainer.on_exception=ignore: the error was logged, the command goes on
         run.fail(RuntimeError(result.reason), "")
         return _outcome(run, "failed", 0, result.objective, result.reason)
     if result.status == "interrupted":

@@ -1,7 +1,8 @@
-"""Losses as specs: what is computed, checked on the host; each driver turns a spec into its framework's function.
+"""Losses as specs: what is computed, checked on the host; drivers make functions of them.
 
-A loss gives one value per sample and never a mean: sums and weights travel, so that accumulation, short batches and
-ranks are exact. The drivers' side is `expkit.drivers.<framework>.losses.loss_function`.
+A loss gives one value per sample and never a mean: sums and weights travel, so that accumulation,
+short batches and ranks are exact. The drivers' side is
+`expkit.drivers.<framework>.losses.loss_function`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Loss(ABC):
         for option in ("output", "target"):
             name = getattr(self, option)
             if not isinstance(name, str) or not name:
-                raise _refused(option, name, "a name", f"loss.{option}={'y' if option == 'target' else option}")
+                raise _refused(
+                    option, name, "a name", f"loss.{option}={'y' if option == 'target' else option}"
+                )
         self._validate()
 
     @abstractmethod
@@ -47,10 +50,12 @@ class Loss(ABC):
 
         Args:
             targets: the targets of a whole data set, first axis = samples.
-            output_shape: shape of the model's output; its first axis may hold any number of samples.
+            output_shape: shape of the model's output; its first axis may hold any number of
+                samples.
 
         Raises:
-            DataError: wrong type, wrong shape or a value out of range; names the first one and what is allowed.
+            DataError: wrong type, wrong shape or a value out of range; names the first one and what
+                is allowed.
         """
 
     def missing(self, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> ConfigError:
@@ -68,19 +73,23 @@ class Loss(ABC):
     def not_integer(self, dtype: object) -> DataError:
         """The error for class labels of type ``dtype``."""
         return DataError(
-            f"field {self.target!r} holds class labels of type {dtype}; allowed: int64, int32, int16, int8, uint8; "
+            f"field {self.target!r} holds class labels of type {dtype}; allowed: int64, int32, "
+            "int16, int8, uint8; "
             "convert them in the data source, or take a loss for real numbers: loss=mse"
         )
 
-    def mismatch(self, output_shape: Iterable[int], target_shape: Iterable[int], allowed: str) -> DataError:
+    def mismatch(
+        self, output_shape: Iterable[int], target_shape: Iterable[int], allowed: str
+    ) -> DataError:
         """The error for shapes that do not belong together; nothing is ever broadcast."""
         return DataError(
-            f"output {self.output!r} has the shape {tuple(output_shape)} and field {self.target!r} the shape "
+            f"output {self.output!r} has the shape {tuple(output_shape)} and field {self.target!r} "
+            "the shape "
             f"{tuple(target_shape)}; allowed: {allowed}"
         )
 
     def align(self, output: Any, target: Any) -> tuple[Any, Any]:
-        """Arrays or tensors of one shape: an axis of length 1 that only one of the two has at its end is dropped.
+        """Arrays or tensors of one shape: a last axis of length 1 that only one has is dropped.
 
         Raises:
             DataError: the shapes differ in any other way.
@@ -92,20 +101,23 @@ class Loss(ABC):
             return output.reshape(right), target
         if right == (*left, 1):
             return output, target.reshape(left)
-        raise self.mismatch(left, right, "equal shapes, or one of them with a last axis of length 1 more")
+        raise self.mismatch(
+            left, right, "equal shapes, or one of them with a last axis of length 1 more"
+        )
 
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
     """Cross entropy of integer labels under the softmax of logits.
 
-    Logits (N, C) go with labels (N,); logits (N, ..., C) with labels (N, ...), the classes always last. Without
-    ``class_weights`` and ``ignore_index`` the positions of a sample are averaged: each sample has as many. With one of
-    them each position has its own weight, and the mean is sum(weight * value) / sum(weight).
+    Logits (N, C) go with labels (N,); logits (N, ..., C) with labels (N, ...), the classes always
+    last. Without ``class_weights`` and ``ignore_index`` the positions of a sample are averaged:
+    each sample has as many. With one of them each position has its own weight, and the mean is
+    sum(weight * value) / sum(weight).
 
     Attributes:
-        label_smoothing: share s of the target mass spread evenly over all classes: (1 - s) * nll + s * mean_c(-log p_c)
-            (Szegedy et al. 2016).
+        label_smoothing: share s of the target mass spread evenly over all classes: (1 - s) * nll +
+            s * mean_c(-log p_c) (Szegedy et al. 2016).
         class_weights: one weight per class; a position counts with the weight of its label.
         ignore_index: label of positions that do not count; None = all count.
     """
@@ -117,7 +129,9 @@ class CrossEntropy(Loss):
     def _validate(self) -> None:
         if not _is_number(self.label_smoothing) or not 0 <= self.label_smoothing < 1:
             allowed = "a number from 0 to less than 1"
-            raise _refused("label_smoothing", self.label_smoothing, allowed, "loss.label_smoothing=0.1")
+            raise _refused(
+                "label_smoothing", self.label_smoothing, allowed, "loss.label_smoothing=0.1"
+            )
         if self.ignore_index is not None and type(self.ignore_index) is not int:
             allowed = "an integer, or null where every label counts"
             raise _refused("ignore_index", self.ignore_index, allowed, "loss.ignore_index=-100")
@@ -130,27 +144,36 @@ class CrossEntropy(Loss):
         if targets.dtype.kind not in "iu":
             raise self.not_integer(targets.dtype)
         if len(output_shape) < 2 or tuple(targets.shape[1:]) != tuple(output_shape[1:-1]):
-            raise self.mismatch(output_shape, targets.shape, "logits (N, ..., C) with labels (N, ...)")
+            raise self.mismatch(
+                output_shape, targets.shape, "logits (N, ..., C) with labels (N, ...)"
+            )
         classes = output_shape[-1]
         if self.class_weights is not None and len(self.class_weights) != classes:
             raise DataError(
-                f"loss.class_weights has {len(self.class_weights)} weights, but output {self.output!r} has {classes} "
+                f"loss.class_weights has {len(self.class_weights)} weights, but output "
+                f"{self.output!r} has {classes} "
                 f"classes; give {classes} weights, or none: loss.class_weights=null"
             )
         wrong = (targets < 0) | (targets >= classes)
         if self.ignore_index is not None:
             wrong &= targets != self.ignore_index
         if wrong.any():
-            ignored = "" if self.ignore_index is None else f", or {self.ignore_index} (loss.ignore_index)"
+            ignored = (
+                "" if self.ignore_index is None else f", or {self.ignore_index} (loss.ignore_index)"
+            )
             raise DataError(
-                f"field {self.target!r} holds the label {_first(targets, wrong)}; allowed: 0 to {classes - 1}{ignored}, "
-                f"for output {self.output!r} has {classes} classes; mend the labels, or give the model more outputs"
+                f"field {self.target!r} holds the label {_first(targets, wrong)}; allowed: 0 to "
+                f"{classes - 1}{ignored}, "
+                f"for output {self.output!r} has {classes} classes; mend the labels, or give the "
+                "model more outputs"
             )
 
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-    """Cross entropy of targets in [0, 1] under the sigmoid of logits; several outputs of a sample are averaged.
+    """Cross entropy of targets in [0, 1] under the sigmoid of logits.
+
+    Several outputs of a sample are averaged.
 
     max(x, 0) - x * y + log(1 + exp(-abs(x))), the form that never overflows.
     """
@@ -164,7 +187,8 @@ class BinaryCrossEntropy(Loss):
         wrong = (targets < 0) | (targets > 1) if targets.dtype.kind != "b" else np.zeros(1, bool)
         if wrong.any():
             raise DataError(
-                f"field {self.target!r} holds {_first(targets, wrong)}; binary cross entropy allows 0 to 1; "
+                f"field {self.target!r} holds {_first(targets, wrong)}; binary cross entropy "
+                "allows 0 to 1; "
                 "for more than two classes: loss=cross_entropy"
             )
 
@@ -193,7 +217,9 @@ class MeanAbsoluteError(Regression):
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """Squared near the target, absolute far from it (Huber 1964); several outputs of a sample are averaged.
+    """Squared near the target, absolute far from it (Huber 1964).
+
+    Several outputs of a sample are averaged.
 
     d ** 2 / 2 where abs(d) <= delta, else delta * (abs(d) - delta / 2), with d = output - target.
 
@@ -215,7 +241,8 @@ class Huber(Loss):
 def unknown_loss(spec: object) -> ConfigError:
     """The error for a spec that a driver has no function for."""
     message = (
-        f"is {type(spec).__name__}; allowed: CrossEntropy, BinaryCrossEntropy, MeanSquaredError, MeanAbsoluteError, "
+        f"is {type(spec).__name__}; allowed: CrossEntropy, BinaryCrossEntropy, MeanSquaredError, "
+        "MeanAbsoluteError, "
         "Huber, or a callable (outputs, batch) -> loss"
     )
     return ConfigError([Problem("loss", message, "loss=cross_entropy")])
@@ -228,7 +255,8 @@ def _check_numbers(
     targets = np.asarray(targets)
     if targets.dtype.kind not in kinds:
         raise DataError(
-            f"field {loss.target!r} is of type {targets.dtype}; {type(loss).__name__} allows numbers such as float32; "
+            f"field {loss.target!r} is of type {targets.dtype}; {type(loss).__name__} allows "
+            "numbers such as float32; "
             "convert it in the data source"
         )
     # Shapes alone decide: an empty array of the output's shape per sample stands for it.
@@ -236,7 +264,9 @@ def _check_numbers(
     if targets.dtype.kind == "f":
         wrong = ~np.isfinite(targets)
         if wrong.any():
-            raise DataError(f"field {loss.target!r} holds {_first(targets, wrong)}; allowed: finite numbers")
+            raise DataError(
+                f"field {loss.target!r} holds {_first(targets, wrong)}; allowed: finite numbers"
+            )
     return targets
 
 

@@ -1,71 +1,24 @@
 """Learning-rate schedules: the factor of the base rate as a function of the optimizer step.
 
-All begin with an optional linear warm-up. A schedule is evaluated at t = step, the first update being
-step 1: with the decay of `Linear` over T steps, update t has the rate 1 - t / T, and the last has 0.
-After its last step a schedule stays where it is.
+All begin with an optional linear warm-up. A schedule is evaluated at t = step, updates being
+counted from 1: `Linear` over T steps gives update t the rate 1 - t / T, and the last one 0. After its last
+step a schedule stays where it is.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from expkit.core.errors import ConfigError, Problem
+from expkit.core.horizon import Duration, Horizon, is_duration, is_lasting
 from expkit.core.schedule import Schedule
 
 logger = logging.getLogger(__name__)
-
-Duration = int | float | str | None
-"""Steps (100), epochs (``"2ep"``), or a share of the whole run (0.1)."""
-
-_DURATION = re.compile(r"(\d+)\s*(ep)?")
-
-
-@dataclass(frozen=True)
-class Horizon:
-    """How long a run is, as far as it is known.
-
-    Attributes:
-        total_steps: steps of the whole run.
-        steps_per_epoch: steps of an epoch.
-    """
-
-    total_steps: int | None
-    steps_per_epoch: int | None
-
-    def total(self, key: str) -> int:
-        """Steps of the whole run.
-
-        Raises:
-            ConfigError: they are not known.
-        """
-        if self.total_steps is None:
-            message = "needs the number of steps of the run, which is not known"
-            allowed = "set trainer.max_steps, or trainer.n_epochs for data with a length"
-            raise ConfigError([Problem(key, f"{message}; {allowed}", "trainer.max_steps=10000")])
-        return self.total_steps
-
-    def steps(self, duration: Duration, key: str) -> int:
-        """A checked duration in steps.
-
-        Raises:
-            ConfigError: it needs a length that is not known.
-        """
-        if isinstance(duration, float):
-            return round(duration * self.total(key))
-        match = _DURATION.fullmatch(str(duration or 0))
-        count, epochs = (int(match[1]), match[2]) if match else (0, None)
-        if not epochs:
-            return count
-        if self.steps_per_epoch is None:
-            message = f"is {duration!r}, but the data has no length; give it in steps"
-            raise ConfigError([Problem(key, message, f"{key}=1000")])
-        return count * self.steps_per_epoch
 
 
 def _is_number(value: object) -> bool:
@@ -80,20 +33,9 @@ def _is_positive(value: Any) -> bool:
     return _is_number(value) and value > 0
 
 
-def _is_duration(value: Any) -> bool:
-    if isinstance(value, float):
-        return 0 <= value < 1
-    text = "" if isinstance(value, bool) else "0" if value is None else str(value)
-    return _DURATION.fullmatch(text) is not None
-
-
-def _lasts(value: Any) -> bool:
-    return _is_duration(value) and value is not None and str(value).strip("0. ep") != ""
-
-
-def _option(default: Any, holds: Callable[[Any], bool], allowed: str) -> Any:
-    """A field with what its values must be."""
-    return field(default=default, metadata={"holds": holds, "allowed": allowed})
+def _allow(holds: Callable[[Any], bool], allowed: str) -> dict[str, Any]:
+    """What the values of a field must be."""
+    return {"holds": holds, "allowed": allowed}
 
 
 _STEPS = "steps such as 100, epochs such as 2ep, or a share of the run such as 0.1"
@@ -109,8 +51,8 @@ class WarmedSchedule(Schedule):
         start: share of the base rate that the warm-up starts from.
     """
 
-    warmup: Duration = _option(0, _is_duration, _STEPS)
-    start: float = _option(0.0, _is_share, _SHARE)
+    warmup: Duration = field(default=0, metadata=_allow(is_duration, _STEPS))
+    start: float = field(default=0.0, metadata=_allow(_is_share, _SHARE))
     _warmup_steps: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -171,14 +113,14 @@ class Annealing(PureSchedule):
         end: share of the base rate at the end.
     """
 
-    end: float = _option(0.0, _is_share, _SHARE)
+    end: float = field(default=0.0, metadata=_allow(_is_share, _SHARE))
     _steps: int = field(init=False, repr=False, compare=False)
 
     def _plan(self, horizon: Horizon) -> None:
         self._steps = horizon.total("schedule") - self._warmup_steps
 
     def _decay(self, step: int) -> float:
-        done = step / self._steps if step < self._steps else 1.0
+        done = step / self._steps if step < self._steps else float(step > 0)
         return self.end + (1.0 - self.end) * self._shape(done)
 
     @abstractmethod
@@ -220,9 +162,9 @@ class OneCycle(Annealing):
     After the cycle of Smith and Topin (2018): starts low, and ends far lower.
     """
 
-    warmup: Duration = _option(0.3, _lasts, f"{_STEPS}, above 0")
-    start: float = _option(0.04, _is_share, _SHARE)
-    end: float = _option(0.000004, _is_share, _SHARE)
+    warmup: Duration = field(default=0.3, metadata=_allow(is_lasting, f"{_STEPS}, above 0"))
+    start: float = field(default=0.04, metadata=_allow(_is_share, _SHARE))
+    end: float = field(default=0.000004, metadata=_allow(_is_share, _SHARE))
 
     def _shape(self, done: float) -> float:
         return _half_cosine(done)
@@ -236,7 +178,7 @@ class Polynomial(Annealing):
         power: 1 is a straight line, 2 a parabola.
     """
 
-    power: float = _option(2.0, _is_positive, "a number above 0")
+    power: float = field(default=2.0, metadata=_allow(_is_positive, "a number above 0"))
 
     def _shape(self, done: float) -> float:
         return float((1.0 - done) ** self.power)
@@ -251,8 +193,8 @@ class Step(PureSchedule):
         gamma: what the rate is multiplied with after each.
     """
 
-    every: Duration = _option("10ep", _lasts, f"{_STEPS}, above 0")
-    gamma: float = _option(0.1, _is_positive, "a number above 0")
+    every: Duration = field(default="10ep", metadata=_allow(is_lasting, f"{_STEPS}, above 0"))
+    gamma: float = field(default=0.1, metadata=_allow(_is_positive, "a number above 0"))
     _every_steps: int = field(init=False, repr=False, compare=False)
 
     def _plan(self, horizon: Horizon) -> None:
@@ -264,9 +206,9 @@ class Step(PureSchedule):
 
 @dataclass(kw_only=True)
 class InverseSquareRoot(PureSchedule):
-    """sqrt(warmup / t) after a warm-up of that many steps (Vaswani et al. 2017); needs no horizon."""
+    """sqrt(warmup / t) after a warm-up of that many steps (Vaswani et al. 2017)."""
 
-    warmup: Duration = _option(1000, _is_duration, _STEPS)
+    warmup: Duration = field(default=1000, metadata=_allow(is_duration, _STEPS))
 
     def _plan(self, horizon: Horizon) -> None:
         pass
@@ -290,11 +232,20 @@ class Plateau(WarmedSchedule):
 
     needs_monitor = True
 
-    gamma: float = _option(0.1, lambda x: _is_positive(x) and x < 1, "a number between 0 and 1")
-    patience: int = _option(10, lambda x: _is_count(x) and x > 0, "a whole number, at least 1")
-    min_delta: float = _option(0.0, lambda x: _is_number(x) and x >= 0, "a number, at least 0")
-    cooldown: int = _option(0, lambda x: _is_count(x) and x >= 0, "a whole number, at least 0")
-    end: float = _option(0.0, _is_share, _SHARE)
+    gamma: float = field(
+        default=0.1,
+        metadata=_allow(lambda x: _is_positive(x) and x < 1, "a number between 0 and 1"),
+    )
+    patience: int = field(
+        default=10, metadata=_allow(lambda x: _is_count(x) and x > 0, "a whole number, at least 1")
+    )
+    min_delta: float = field(
+        default=0.0, metadata=_allow(lambda x: _is_number(x) and x >= 0, "a number, at least 0")
+    )
+    cooldown: int = field(
+        default=0, metadata=_allow(lambda x: _is_count(x) and x >= 0, "a whole number, at least 0")
+    )
+    end: float = field(default=0.0, metadata=_allow(_is_share, _SHARE))
     _scale: float = field(default=1.0, init=False, repr=False, compare=False)
     _best: float | None = field(default=None, init=False, repr=False, compare=False)
     _waited: int = field(default=0, init=False, repr=False, compare=False)

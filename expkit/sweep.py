@@ -88,7 +88,10 @@ def _show(sweep: Path, jobs: Sequence[SweepJob], monitor: str | None) -> None:
     larger = Monitor.parse(monitor).larger_is_better if monitor else True
     rows = [COLUMNS, *table(jobs, larger_is_better=larger)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
     failed = sum(job.status != "completed" for job in jobs)
     lines.append(f"{len(jobs)} jobs, {failed} not completed, in {sweep}")
     sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")

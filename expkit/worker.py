@@ -62,4 +62,6 @@ def _evaluate(builder: Builder, config: Config) -> Result:
     log.info("weights from %s", found.description)
     metrics = evaluator.run()
     builder.logger.log("eval", found.info.step, found.info.epoch, metrics)
-    return Result(steps=found.info.step, epochs=found.info.epoch, metrics=metrics, monitor=config["monitor"])
+    return Result(
+        steps=found.info.step, epochs=found.info.epoch, metrics=metrics, monitor=config["monitor"]
+    )

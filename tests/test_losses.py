@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from expkit.core.errors import ConfigError, DataError
-from expkit.losses import BinaryCrossEntropy, CrossEntropy, Huber, MeanAbsoluteError, MeanSquaredError
+from expkit.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    MeanAbsoluteError,
+    MeanSquaredError,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,10 @@ def test_good_labels_pass(dtype):
 
 
 def test_the_first_label_out_of_range_is_named_with_what_is_allowed():
-    with pytest.raises(DataError, match=r"field 'y' holds the label 10 at position 2; allowed: 0 to 9,.* 10 classes"):
+    with pytest.raises(
+        DataError,
+        match=r"field 'y' holds the label 10 at position 2; allowed: 0 to 9,.* 10 classes",
+    ):
         CrossEntropy().check(np.array([0, 9, 10, -1]), (32, 10))
 
 
@@ -75,7 +84,8 @@ def test_labels_that_are_no_integers_are_refused_by_field_and_type(dtype):
 
 
 @pytest.mark.parametrize(
-    ("targets", "output"), [((4, 1), (4, 3)), ((4,), (4,)), ((4,), (4, 5, 3)), ((4, 6), (4, 5, 3)), ((4, 5), (4, 5))]
+    ("targets", "output"),
+    [((4, 1), (4, 3)), ((4,), (4,)), ((4,), (4, 5, 3)), ((4, 6), (4, 5, 3)), ((4, 5), (4, 5))],
 )
 def test_labels_of_another_shape_are_refused_with_both_shapes(targets, output):
     with pytest.raises(DataError, match=re.escape(str(output)) + ".*" + re.escape(str(targets))):
@@ -112,12 +122,16 @@ def test_a_target_that_is_not_finite_is_named_by_position(loss, bad):
 
 
 def test_text_is_no_target_of_a_regression():
-    with pytest.raises(DataError, match=r"field 'y' is of type <U1; MeanSquaredError allows numbers"):
+    with pytest.raises(
+        DataError, match=r"field 'y' is of type <U1; MeanSquaredError allows numbers"
+    ):
         MeanSquaredError().check(np.array(["a", "b"]), (2,))
 
 
 def test_binary_targets_lie_between_0_and_1():
     BinaryCrossEntropy().check(np.array([True, False]), (2, 1))
     BinaryCrossEntropy().check(np.array([0.0, 0.3, 1.0]), (3, 1))
-    with pytest.raises(DataError, match=r"holds 2 at position 1; .*allows 0 to 1; .*loss=cross_entropy"):
+    with pytest.raises(
+        DataError, match=r"holds 2 at position 1; .*allows 0 to 1; .*loss=cross_entropy"
+    ):
         BinaryCrossEntropy().check(np.array([1, 2]), (2,))

@@ -34,7 +34,8 @@ def find_checkpoint(path: Path, prefer: Literal["last", "best"]) -> Found:
 
     Args:
         path: a run directory, its ``checkpoints``, or one checkpoint.
-        prefer: which of a run's checkpoints to take; ``best`` takes the last of a run that has no best.
+        prefer: which of a run's checkpoints to take; ``best`` takes the last of a run that has no
+            best.
 
     Raises:
         CheckpointError: nothing is there, or what is there is damaged.

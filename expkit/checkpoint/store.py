@@ -276,7 +276,7 @@ def _check_count(name: str, value: int | None, least: int) -> None:
 
 def _unwritten(path: Path, parts: Sequence[Part], error: OSError) -> str:
     """Why a checkpoint could not be written, and what would help."""
-    place = next(parent for parent in path.absolute().parents if parent.exists())
+    place = next(parent for parent in path.absolute().parents if os.access(parent, os.F_OK))
     system = os.statvfs(place)
     code = errno.errorcode.get(error.errno or 0, "OSError")
     return (

@@ -17,7 +17,8 @@ class Batch:
     """The samples that one rank sends through the model at once.
 
     Attributes:
-        fields: name -> array (or nested dict, list, string ...); the first axis of each array is the sample.
+        fields: name -> array (or nested dict, list, string ...); the first axis of each array is
+            the sample.
         indices: data-set index of each sample, in order.
         weights: float32, one per sample, or None when each counts 1. Padding carries 0.
         size: sum of the weights on this rank: how many samples count.
@@ -46,7 +47,8 @@ class Window:
 
     Attributes:
         batches: this rank's micro-batches, at least one.
-        weight: how many samples count in this step over all ranks and micro-batches; the gradient is divided by it.
+        weight: how many samples count in this step over all ranks and micro-batches; the gradient
+            is divided by it.
     """
 
     batches: list[Batch]

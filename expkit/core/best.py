@@ -53,7 +53,11 @@ class Best:
             self._checked = True
         self.latest = self._monitor.score(metrics)
         if self.latest is None:
-            log.warning("%s has no value at step %d; this evaluation cannot be the best", self._monitor.name, step)
+            log.warning(
+                "%s has no value at step %d; this evaluation cannot be the best",
+                self._monitor.name,
+                step,
+            )
         if not self._monitor.better(self.latest, self.score):
             return False
         self.score, self.metrics, self.epoch, self.step = self.latest, dict(metrics), epoch, step
@@ -61,7 +65,12 @@ class Best:
 
     def state(self) -> dict[str, Any]:
         """As JSON values."""
-        return {"score": self.score, "metrics": self.metrics, "epoch": self.epoch, "step": self.step}
+        return {
+            "score": self.score,
+            "metrics": self.metrics,
+            "epoch": self.epoch,
+            "step": self.step,
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what ``state`` gave."""

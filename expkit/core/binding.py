@@ -17,12 +17,13 @@ Call = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class Binding:
     """Rules for calling a model.
 
-    A model that has ``train_step(batch)`` (``evaluate_step(batch)`` in evaluation) is called through it with the whole
-    batch; else its ``forward`` is called with the fields whose names match its parameters. Fields that it does not
-    name are left out.
+    A model that has ``train_step(batch)`` (``evaluate_step(batch)`` in evaluation) is called
+    through it with the whole batch; else its ``forward`` is called with the fields whose names
+    match its parameters. Fields that it does not name are left out.
 
     Attributes:
-        inputs: renames fields before the call: ``{"image": "x"}`` hands the field ``image`` over as ``x``.
+        inputs: renames fields before the call: ``{"image": "x"}`` hands the field ``image`` over as
+            ``x``.
         outputs: renames outputs after the call: ``{"logits": "output"}``.
         whole_batch: hand the whole batch to ``forward`` as its one argument.
     """
@@ -52,7 +53,9 @@ class Binding:
 class _ByName:
     """Calls a function with the fields that its parameters name; which ones is found once for each set of fields."""
 
-    def __init__(self, name: str, signature_of: Callable[..., Any], call: Callable[..., Any]) -> None:
+    def __init__(
+        self, name: str, signature_of: Callable[..., Any], call: Callable[..., Any]
+    ) -> None:
         self._name = name
         self._call = call
         parameters = inspect.signature(signature_of).parameters.values()
@@ -82,7 +85,9 @@ class _ByName:
         return chosen
 
 
-def _renamed(call: Callable[[Mapping[str, Any]], Any], names: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Any]:
+def _renamed(
+    call: Callable[[Mapping[str, Any]], Any], names: Mapping[str, str]
+) -> Callable[[Mapping[str, Any]], Any]:
     if not names:
         return call
 
@@ -98,7 +103,9 @@ def _renamed(call: Callable[[Mapping[str, Any]], Any], names: Mapping[str, str])
     return renamed
 
 
-def _named_outputs(call: Callable[[Mapping[str, Any]], Any], names: Mapping[str, str], model: str) -> Call:
+def _named_outputs(
+    call: Callable[[Mapping[str, Any]], Any], names: Mapping[str, str], model: str
+) -> Call:
     def named(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         outputs = call(fields)
         if not isinstance(outputs, Mapping):
@@ -121,7 +128,9 @@ def _named_outputs(call: Callable[[Mapping[str, Any]], Any], names: Mapping[str,
     return named
 
 
-def user_loss(loss: Callable[[Mapping[str, Any], Mapping[str, Any]], Any]) -> Callable[..., tuple[Any, Any]]:
+def user_loss(
+    loss: Callable[[Mapping[str, Any], Mapping[str, Any]], Any],
+) -> Callable[..., tuple[Any, Any]]:
     """A user's loss function, which may return values alone, as one that returns (values, weights)."""
 
     def pair(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -22,10 +22,11 @@ class LossTerm:
     """The loss of one micro-batch, still on the device.
 
     Attributes:
-        values: framework tensor; one value per sample (first axis), one per token (with ``weights``), or a scalar mean.
+        values: framework tensor; one value per sample (first axis), one per token (with
+            ``weights``), or a scalar mean.
         weights: framework tensor of the shape of ``values``; None where each value counts 1.
-        size: sum of the weights, where it is known without looking at the device (samples); None where the loss
-            weighs tokens. A scalar mean counts ``size`` times.
+        size: sum of the weights, where it is known without looking at the device (samples); None
+            where the loss weighs tokens. A scalar mean counts ``size`` times.
     """
 
     __slots__ = ("size", "values", "weights")
@@ -77,7 +78,8 @@ def losses_by_sample(
         num_samples: samples in the batch.
 
     Returns:
-        ``loss`` of shape (n,); with ``loss_weight`` of shape (n,) where the loss has weights of its own.
+        ``loss`` of shape (n,); with ``loss_weight`` of shape (n,) where the loss has weights of its
+        own.
     """
     if values.ndim == 0:
         return {"loss": np.full(num_samples, values)}
@@ -93,7 +95,7 @@ class ParameterAverage(ABC):
 
     @abstractmethod
     def update(self, decay: float) -> None:
-        """average = decay * average + (1 - decay) * parameter."""
+        """Average = decay * average + (1 - decay) * parameter."""
 
     @abstractmethod
     def swap(self) -> None:
@@ -113,8 +115,8 @@ class Driver(ABC):
 
     The contract that ``tests/drivers/suite.py`` checks on every driver:
 
-    - After the backward of a window's last micro-batch the gradients are those of (sum of losses) / (sum of weights)
-      over all ranks and the whole window, equal on all ranks.
+    - After the backward of a window's last micro-batch the gradients are those of (sum of losses) /
+      (sum of weights) over all ranks and the whole window, equal on all ranks.
     - Nothing is communicated before the last micro-batch of a window.
     - State is keyed by parameter path, never by index or generated name.
 
@@ -128,7 +130,7 @@ class Driver(ABC):
     device: str
     group: Collective
 
-    # -- who am I -----------------------------------------------------------------------------------------------------
+    # -- who am I ----------------------------------------------------------------------------------
 
     @property
     def rank(self) -> int:
@@ -145,7 +147,7 @@ class Driver(ABC):
         """Processes in all."""
         return self.group.world_size
 
-    # -- collectives: what the group does ---------------------------------------------------------------------------
+    # -- collectives: what the group does ----------------------------------------------------------
 
     def all_reduce(self, array: NDArray[Any], op: ReduceOp = "sum") -> NDArray[Any]:
         """See `Collective.all_reduce`."""
@@ -163,7 +165,7 @@ class Driver(ABC):
         """See `Collective.barrier`."""
         self.group.barrier()
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     @abstractmethod
     def setup(self, seed: int) -> None:
@@ -174,19 +176,22 @@ class Driver(ABC):
         """Give everything back. Safe to call twice and after an error."""
 
     @abstractmethod
-    def prepare(self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None) -> None:
+    def prepare(
+        self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
+    ) -> None:
         """Take a model, the optimizers that train it and its loss.
 
         Args:
             model: a plain model of this driver's framework.
-            optimizers: None (evaluation only), one optimizer, or a mapping name -> optimizer; each an
-                `expkit.optimizers` spec or a native optimizer's partial.
-            loss: an `expkit.losses` spec, any callable ``(outputs, batch) -> loss`` on framework tensors, or None
-                when the model returns its own.
+            optimizers: None (evaluation only), one optimizer, or a mapping name -> optimizer; each
+                an `expkit.optimizers` spec or a native optimizer's partial.
+            loss: an `expkit.losses` spec, any callable ``(outputs, batch) -> loss`` on framework
+                tensors, or None when the model returns its own.
             binding: how the model is called; None = fields by name.
 
         Raises:
-            ConfigError: model of another framework, unknown optimizer, pattern that matches no parameter.
+            ConfigError: model of another framework, unknown optimizer, pattern that matches no
+                parameter.
         """
 
     @property
@@ -194,14 +199,15 @@ class Driver(ABC):
     def optimizer_names(self) -> tuple[str, ...]:
         """Names of the optimizers in the order of ``optimizer_step``'s factors; empty for evaluation only."""
 
-    # -- the step -----------------------------------------------------------------------------------------------------
+    # -- the step ----------------------------------------------------------------------------------
 
     @abstractmethod
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """Training forward of one micro-batch; ``sync`` is True on the last of its window.
 
         Returns:
-            The model's outputs by name, on the device. A model that returns a bare tensor gives ``{"output": it}``.
+            The model's outputs by name, on the device. A model that returns a bare tensor gives
+            ``{"output": it}``.
         """
 
     @abstractmethod
@@ -225,10 +231,12 @@ class Driver(ABC):
         """Update the parameters and clear the gradients.
 
         Args:
-            factors: one per optimizer, in order; each multiplies the base rate of every parameter group.
+            factors: one per optimizer, in order; each multiplies the base rate of every parameter
+                group.
 
         Returns:
-            False where loss scaling found an overflow and the update was left out (on all ranks alike).
+            False where loss scaling found an overflow and the update was left out (on all ranks
+            alike).
         """
 
     @abstractmethod
@@ -252,15 +260,16 @@ class Driver(ABC):
             needs: names of outputs to bring to the host; ``loss`` stands for the loss per sample.
 
         Returns:
-            Host arrays by name, first axis = samples. ``loss`` has shape (n,), and ``loss_weight`` (n,) comes with it
-            where the loss counts tokens: the sum over tokens in ``loss``, their weight in ``loss_weight``.
+            Host arrays by name, first axis = samples. ``loss`` has shape (n,), and ``loss_weight``
+            (n,) comes with it where the loss counts tokens: the sum over tokens in ``loss``, their
+            weight in ``loss_weight``.
         """
 
     @abstractmethod
     def learning_rates(self) -> dict[str, float]:
         """The rates used by the last update: ``lr`` for one group, else ``lr/<optimizer>`` or ``lr/<optimizer>/<group>``."""
 
-    # -- state --------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @abstractmethod
     def model_state(self) -> dict[str, NDArray[Any]]:

@@ -160,7 +160,10 @@ class Filter:
     """Lets a handler run at some of its event's calls only."""
 
     def __init__(
-        self, every: int | None = None, once: int | None = None, when: Callable[[int], bool] | None = None
+        self,
+        every: int | None = None,
+        once: int | None = None,
+        when: Callable[[int], bool] | None = None,
     ) -> None:
         given = [choice for choice in (every, once, when) if choice is not None]
         if len(given) > 1:
@@ -226,7 +229,11 @@ def on(
         kind = type(
             getattr(function, "__name__", "function_callback"),
             (Callback,),
-            {event: staticmethod(event_filter.wrap(function)), "run_on": run_on, "__doc__": function.__doc__},
+            {
+                event: staticmethod(event_filter.wrap(function)),
+                "run_on": run_on,
+                "__doc__": function.__doc__,
+            },
         )
         made: Callback = kind()
         return made
@@ -237,8 +244,8 @@ def on(
 class EventBus:
     """Calls the callbacks of a run in their given order.
 
-    Each event is an attribute holding a tuple of handlers, so that the loop iterates over nothing where no callback
-    overrides the event.
+    Each event is an attribute holding a tuple of handlers, so that the loop iterates over nothing
+    where no callback overrides the event.
     """
 
     batch_start: tuple[Handler, ...]
@@ -249,7 +256,9 @@ class EventBus:
     step_end: tuple[Handler, ...]
     batch_end: tuple[Handler, ...]
 
-    def __init__(self, callbacks: Mapping[str, Callback] | Iterable[Callback], is_main: bool) -> None:
+    def __init__(
+        self, callbacks: Mapping[str, Callback] | Iterable[Callback], is_main: bool
+    ) -> None:
         if not isinstance(callbacks, Mapping):
             callbacks = name_callbacks(callbacks)
         self.callbacks: dict[str, Callback] = dict(callbacks)

@@ -11,8 +11,8 @@ from expkit.core.errors import NonFiniteLossError
 class LossRecord:
     """Holds the losses of the steps since the last reading, on the device, and sums them up exactly.
 
-    Nothing is computed in a step. A reading brings all losses to the host in one transfer, so that a loss that became
-    NaN between two readings is still traced to its own step.
+    Nothing is computed in a step. A reading brings all losses to the host in one transfer, so that
+    a loss that became NaN between two readings is still traced to its own step.
     """
 
     def __init__(self, driver: Driver) -> None:

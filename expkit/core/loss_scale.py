@@ -11,7 +11,8 @@ from expkit.core.errors import ConfigError, Problem
 class LossScale:
     """The factor that multiplies the loss; halved at an overflow, doubled after ``growth_every`` good steps.
 
-    After Micikevicius et al., "Mixed Precision Training" (2018). One decision holds for all optimizers of a step.
+    After Micikevicius et al., "Mixed Precision Training" (2018). One decision holds for all
+    optimizers of a step.
 
     Args:
         initial: the first scale.
@@ -24,7 +25,9 @@ class LossScale:
     def __init__(self, initial: float = 65536.0, growth_every: int = 2000) -> None:
         problems = []
         if not initial > 0:
-            problems.append(Problem("driver.loss_scale", f"is {initial}; it must be greater than 0"))
+            problems.append(
+                Problem("driver.loss_scale", f"is {initial}; it must be greater than 0")
+            )
         if growth_every < 1:
             message = f"is {growth_every}; it must be 1 or more"
             problems.append(Problem("driver.loss_scale_growth_every", message))

@@ -17,14 +17,17 @@ HostArrays = Mapping[str, NDArray[Any]]
 class Metric(ABC):
     """Accumulates sums over batches and turns them into one or more numbers.
 
-    A metric of your own: set ``self.state`` to arrays (float64 or int64) in ``reset``, add to them in ``update``,
-    return numbers in ``compute``. Ranks are reduced by ``reduce_ops`` (a sum where nothing is said).
+    A metric of your own: set ``self.state`` to arrays (float64 or int64) in ``reset``, add to them
+        in ``update``,
+    return numbers in ``compute``. Ranks are reduced by ``reduce_ops`` (a sum where nothing is
+    said).
 
     Attributes:
-        needs: names of the arrays that ``update`` reads from ``outputs`` (model outputs, and ``loss``); only these
-            are copied to the host.
+        needs: names of the arrays that ``update`` reads from ``outputs`` (model outputs, and
+            ``loss``); only these are copied to the host.
         state: the accumulated arrays by name.
-        reduce_ops: how the state is reduced over ranks, by name: ``sum`` (default), ``min`` or ``max``.
+        reduce_ops: how the state is reduced over ranks, by name: ``sum`` (default), ``min`` or
+            ``max``.
     """
 
     needs: tuple[str, ...] = ("output",)
@@ -36,7 +39,9 @@ class Metric(ABC):
         """Set ``self.state`` to its empty value."""
 
     @abstractmethod
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Add one batch.
 
         Args:

@@ -37,7 +37,9 @@ class Period:
         match = None if isinstance(value, bool) else _PATTERN.fullmatch(str(value).strip())
         count = int(match[1]) if match else 0
         if count < 1:
-            allowed = 'allowed: a number of steps such as 100, epochs such as "1ep", or null for never'
+            allowed = (
+                'allowed: a number of steps such as 100, epochs such as "1ep", or null for never'
+            )
             raise ConfigError([Problem(key, f"is {value!r}; {allowed}", f"{key}=1ep")])
         if match and match[2]:
             self._epochs = count

@@ -23,7 +23,8 @@ def check_targets(driver: Driver, data: Any, loss: Any) -> None:
         loss: a spec of `expkit.losses` with ``check``; anything else is not looked at.
 
     Raises:
-        DataError: targets that the loss cannot take; names the set, the first position and the value.
+        DataError: targets that the loss cannot take; names the set, the first position and the
+            value.
     """
     if not hasattr(loss, "check"):
         return

@@ -13,7 +13,8 @@ class Result:
     """The outcome of a training, equal on all ranks.
 
     Attributes:
-        status: ``completed`` (early stop included), ``interrupted`` (a stop signal) or ``failed`` (an ignored error).
+        status: ``completed`` (early stop included), ``interrupted`` (a stop signal) or ``failed``
+            (an ignored error).
         reason: why it ended before its limits; None where it did not.
         seconds: training time, in seconds.
         epochs: epochs completed.

@@ -96,7 +96,9 @@ class Step:
             update = progress.step - progress.skipped_steps + 1
             if not self._driver.optimizer_step([s.factor(update) for s in self._schedules]):
                 progress.skipped_steps += 1
-                log.warning("step %d: the gradients overflowed, its update is left out", progress.step + 1)
+                log.warning(
+                    "step %d: the gradients overflowed, its update is left out", progress.step + 1
+                )
             self._losses.add(terms, progress.step + 1)
         progress.step += 1
         progress.epoch_step += 1

@@ -21,7 +21,8 @@ class CheckpointInfo:
         step: optimizer steps made when it was saved.
         epoch: the 0-based epoch it belongs to.
         metrics: the metrics of the last evaluation before it.
-        score: the monitored value, oriented so that larger is better; None when it cannot be ranked.
+        score: the monitored value, oriented so that larger is better; None when it cannot be
+            ranked.
     """
 
     path: Path | None
@@ -106,7 +107,9 @@ class MemoryStore(Store):
     def load(self, where: Literal["last", "best"] | Path) -> tuple[dict[str, Any], CheckpointInfo]:
         """The weights of the best."""
         if where != "best" or self._info is None:
-            raise CheckpointError(f"no checkpoint {where!r}: this run keeps none on disk (checkpoint=default keeps them)")
+            raise CheckpointError(
+                f"no checkpoint {where!r}: this run keeps none on disk (checkpoint=default keeps them)"
+            )
         return self._state, self._info
 
     def wait(self) -> None:

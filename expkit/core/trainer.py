@@ -35,15 +35,19 @@ OnException = Literal["auto", "raise", "ignore"]
 class Trainer:
     """Trains a model on a driver.
 
-    ``fit`` is the whole story: epochs of steps; after each step, in this order, the record, the evaluation, the
+    ``fit`` is the whole story: epochs of steps; after each step, in this order, the record, the
+        evaluation, the
     checkpoint, and the question whether to go on.
 
     Args:
         model: a plain model of the driver's framework.
         driver: where it runs.
-        data: gives the loaders: an object with ``train_loader`` and ``eval_loaders`` (`expkit.data.Data`).
-        optimizer: a spec of `expkit.optimizers`, a native optimizer's partial, or a mapping name -> either.
-        loss: a spec of `expkit.losses`, a callable ``(outputs, batch) -> loss``, or None where the model returns it.
+        data: gives the loaders: an object with ``train_loader`` and ``eval_loaders``
+            (`expkit.data.Data`).
+        optimizer: a spec of `expkit.optimizers`, a native optimizer's partial, or a mapping name ->
+            either.
+        loss: a spec of `expkit.losses`, a callable ``(outputs, batch) -> loss``, or None where the
+            model returns it.
         binding: how the model is called; None = batch fields by name.
         schedule: learning-rate schedule, or one for each optimizer by name.
         metrics: what an evaluation computes besides the loss (`expkit.metrics.MetricSet`).
@@ -60,8 +64,8 @@ class Trainer:
         clip_norm: greatest global L2 norm of the gradients; None = no clipping.
         log_every, eval_every, save_every: periods, see `PeriodLike`.
         eval_at_start: evaluate once before training; it does not count for the best.
-        on_exception: ``auto`` ends quietly at a requested stop or Ctrl-C and raises all else, ``raise`` raises these
-            too, ``ignore`` ends quietly at any error.
+        on_exception: ``auto`` ends quietly at a requested stop or Ctrl-C and raises all else,
+            ``raise`` raises these too, ``ignore`` ends quietly at any error.
         load_best: leave the weights of the best evaluation in the model.
         overfit_batches: train and evaluate on this many batches only; 0 = off.
         limit_train_batches, limit_eval_batches: use no more than this many batches; None = all.
@@ -105,7 +109,9 @@ class Trainer:
         self._limits = Limits(n_epochs, max_steps, max_time)
         if on_exception not in get_args(OnException):
             message = f"is {on_exception!r}; allowed: {', '.join(get_args(OnException))}"
-            raise ConfigError([Problem("trainer.on_exception", message, "trainer.on_exception=auto")])
+            raise ConfigError(
+                [Problem("trainer.on_exception", message, "trainer.on_exception=auto")]
+            )
         self.driver = driver
         driver.setup(seed)
         driver.prepare(model, optimizer, loss, binding)
@@ -127,7 +133,9 @@ class Trainer:
         check_targets(driver, data, loss)
         steps_per_epoch = self._loader.steps_per_epoch
         total_steps = self._limits.total_steps(steps_per_epoch)
-        self.progress = Progress(n_epochs=n_epochs, total_steps=total_steps, steps_per_epoch=steps_per_epoch)
+        self.progress = Progress(
+            n_epochs=n_epochs, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+        )
         self.monitor = None if monitor is None else Monitor.parse(monitor)
         self.context = Context(self.progress, driver, run_dir, self.monitor)
         self.events = EventBus(callbacks, driver.rank == 0)
@@ -144,11 +152,13 @@ class Trainer:
         self._schedules = one_for_each(schedule, driver.optimizer_names)
         self._prepare_schedules()
         self._losses = LossRecord(driver)
-        self._step = Step(driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period)
+        self._step = Step(
+            driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
+        )
         self._saved_step = self._evaluated_step = -1
         self._interrupted = False
 
-    # -- the loop -------------------------------------------------------------------------------------------------
+    # -- the loop ----------------------------------------------------------------------------------
 
     def fit(self) -> Result:
         """Train to the limits, or until a stop is asked for.
@@ -182,7 +192,11 @@ class Trainer:
             self._epoch()
         if not self._interrupted and self._evaluated_step < 0 and not self._eval_every.is_never:
             self._evaluate(counts=progress.step > 0)
-        if progress.step > 0 and self._saved_step != progress.step and not self._save_every.is_never:
+        if (
+            progress.step > 0
+            and self._saved_step != progress.step
+            and not self._save_every.is_never
+        ):
             self._save()
         self._store.wait()
         self._losses.read()
@@ -221,7 +235,7 @@ class Trainer:
             self.context.request_stop(f"trainer.max_time={self._limits.max_time:g} s is over")
         return self.driver.group.any_rank(self.context.stop_reason is not None)
 
-    # -- what is due after a step -----------------------------------------------------------------------------------
+    # -- what is due after a step ------------------------------------------------------------------
 
     def _record(self) -> None:
         """Write the training record of the steps since the last one."""
@@ -280,7 +294,7 @@ class Trainer:
         )
         self._saved_step = progress.step
 
-    # -- state ------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def state(self) -> StateTree:
         """All that a run needs to go on exactly from here; arrays are host copies."""
@@ -317,7 +331,7 @@ class Trainer:
         self.driver.load_model_state(state["model"])
         self.events.fire("load", self.context, state)
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def _end_with(self, error: BaseException) -> None:
         """Tell the callbacks, finish writing, and raise the error unless ``on_exception`` says otherwise."""
@@ -348,8 +362,10 @@ class Trainer:
 
     def _prepare_schedules(self) -> None:
         base_lr = next(iter(self.driver.learning_rates().values()))
-        for schedule in dict.fromkeys(self._schedules):
+        for schedule in {id(each): each for each in self._schedules}.values():
             schedule.prepare(self.progress.total_steps, self.progress.steps_per_epoch, base_lr)
             if schedule.needs_monitor and (self.monitor is None or self._eval_every.is_never):
                 message = f"{type(schedule).__name__} follows the monitored metric, but nothing is monitored or evaluated"
-                raise ConfigError([Problem("schedule", message, "monitor=-loss trainer.eval_every=1ep")])
+                raise ConfigError(
+                    [Problem("schedule", message, "monitor=-loss trainer.eval_every=1ep")]
+                )

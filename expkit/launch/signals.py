@@ -14,9 +14,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopSignals:
     """While it is entered, SIGINT and SIGTERM end the run in order.
 
-    Before somebody listens (``on_stop``), a signal raises KeyboardInterrupt at once. Then the first signal calls the
-    listener, which lets the step under way finish and saves; another one raises KeyboardInterrupt. Outside the main
-    thread, where Python allows no handlers, nothing is changed.
+    Before somebody listens (``on_stop``), a signal raises KeyboardInterrupt at once. Then the first
+    signal calls the listener, which lets the step under way finish and saves; another one raises
+    KeyboardInterrupt. Outside the main thread, where Python allows no handlers, nothing is changed.
 
     Attributes:
         received: the first signal that came, or None.

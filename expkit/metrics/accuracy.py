@@ -21,12 +21,16 @@ class Accuracy(MeanMetric):
         ignore_index: label of positions that do not count, such as padding; None = all count.
     """
 
-    def __init__(self, output: str = "output", target: str = "y", ignore_index: int | None = None) -> None:
+    def __init__(
+        self, output: str = "output", target: str = "y", ignore_index: int | None = None
+    ) -> None:
         super().__init__()
         self.needs = (output,)
         self._labels = LabelReader("Accuracy", output, target, ignore_index)
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """How many labels of each sample are right, and how many it has."""
         predicted, target, kept = self._labels.compare(outputs, fields)
         right = predicted == target

@@ -45,7 +45,9 @@ class ConfusionMatrix(Metric):
         size = self._num_classes or 0
         self.state = {"counts": np.zeros((size, size))}
 
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Count the pairs of a batch."""
         true, predicted, factors = self._labels.pairs(outputs, fields, weights)
         largest = largest_label("ConfusionMatrix", true, predicted, self._num_classes)
@@ -55,10 +57,13 @@ class ConfusionMatrix(Metric):
             grown[: len(counts), : len(counts)] = counts
             self.state["counts"] = counts = grown
         size = len(counts)
-        counts += np.bincount(true * size + predicted, factors, minlength=size * size).reshape(size, size)
+        counts += np.bincount(true * size + predicted, factors, minlength=size * size).reshape(
+            size, size
+        )
 
     def compute(self) -> dict[str, float]:
         """Each entry of the matrix; none where no sample was seen and the size is not given."""
         return {
-            f"{true}/{predicted}": float(count) for (true, predicted), count in np.ndenumerate(self.state["counts"])
+            f"{true}/{predicted}": float(count)
+            for (true, predicted), count in np.ndenumerate(self.state["counts"])
         }

@@ -16,14 +16,16 @@ AVERAGES = ("macro", "micro", "weighted", "none")
 
 
 class PrecisionRecallF1(Metric):
-    """F1 under the metric's own name, with ``name/precision`` and ``name/recall``; NaN over no samples.
+    """F1 under the metric's own name, with ``name/precision`` and ``name/recall``.
 
     precision = tp / (tp + fp), recall = tp / (tp + fn), F1 = 2 tp / (2 tp + fp + fn) (van Rijsbergen 1979). A ratio
-    0 / 0 of a class that occurs is 0. Classes that occur neither as label nor as prediction are left out of means.
+    0 / 0 of a class that occurs is 0. Classes that occur neither as label nor as prediction are
+    left out of means. NaN over no samples.
 
     Args:
-        average: ``macro`` = mean over classes, ``micro`` = from the counts of all classes together, ``weighted`` = mean
-            weighted by how often a class is the true label, ``none`` = each class as ``name/0``, ``name/precision/0``.
+        average: ``macro`` = mean over classes, ``micro`` = from the counts of all classes together,
+            ``weighted`` = mean weighted by how often a class is the true label, ``none`` = each
+            class as ``name/0``, ``name/precision/0``.
         output: model output, see `expkit.metrics.labels.LabelReader`.
         target: field with the true labels.
         ignore_index: label of positions that do not count; None = all count.
@@ -49,19 +51,25 @@ class PrecisionRecallF1(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Empty counts: rows are true positives, predictions and true labels; columns are classes."""
+        """Empty counts: true positives, predictions and true labels in rows, classes in columns."""
         self.state = {"counts": np.zeros((3, self._num_classes or 0))}
 
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Count the labels of a batch."""
         true, predicted, factors = self._labels.pairs(outputs, fields, weights)
         largest = largest_label("PrecisionRecallF1", true, predicted, self._num_classes)
         counts = self.state["counts"]
         if largest >= counts.shape[1]:
-            self.state["counts"] = counts = np.pad(counts, ((0, 0), (0, largest + 1 - counts.shape[1])))
+            self.state["counts"] = counts = np.pad(
+                counts, ((0, 0), (0, largest + 1 - counts.shape[1]))
+            )
         size = counts.shape[1]
         right = true == predicted
-        counts[0] += np.bincount(true[right], None if factors is None else factors[right], minlength=size)
+        counts[0] += np.bincount(
+            true[right], None if factors is None else factors[right], minlength=size
+        )
         counts[1] += np.bincount(predicted, factors, minlength=size)
         counts[2] += np.bincount(true, factors, minlength=size)
 
@@ -75,7 +83,9 @@ class PrecisionRecallF1(Metric):
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = {
                 "": np.where(occurs, 2 * right / (predicted + true), np.nan),
-                "precision": np.where(predicted > 0, right / predicted, np.where(occurs, 0, np.nan)),
+                "precision": np.where(
+                    predicted > 0, right / predicted, np.where(occurs, 0, np.nan)
+                ),
                 "recall": np.where(true > 0, right / true, np.where(occurs, 0, np.nan)),
             }
         if self._average == "none":

@@ -16,10 +16,11 @@ from expkit.metrics.labels import read
 
 
 class ForeignMetric(GatheredMetric):
-    """Wraps an object with ``reset``, ``update(predictions, targets)`` and ``compute`` or ``accumulate``.
+    """Wraps an object with ``reset``, ``update`` and ``compute`` or ``accumulate``.
 
-    torchmetrics objects get CPU tensors; ``paddle.metric`` objects get what their own ``compute`` makes of Paddle
-    tensors; any other object gets host arrays. The state stays inside the object, so that there must be one process.
+    torchmetrics objects get CPU tensors; ``paddle.metric`` objects get what their own ``compute``
+    makes of Paddle tensors; any other object gets host arrays. The state stays inside the object,
+    so that there must be one process.
 
     Args:
         metric: the object.
@@ -30,10 +31,19 @@ class ForeignMetric(GatheredMetric):
     def __init__(self, metric: Any, output: str = "output", target: str = "y") -> None:
         self._kind = type(metric).__name__
         finish = "accumulate" if hasattr(metric, "accumulate") else "compute"
-        lacking = [name for name in ("reset", "update", finish) if not callable(getattr(metric, name, None))]
+        lacking = [
+            name
+            for name in ("reset", "update", finish)
+            if not callable(getattr(metric, name, None))
+        ]
         if isinstance(metric, type) or lacking:
-            what = f"the class {metric.__name__}" if isinstance(metric, type) else f"{self._kind} ({metric!r})"
-            message = f"{what} is no metric; allowed: an object with reset, update, and compute or accumulate"
+            what = (
+                f"the class {metric.__name__}"
+                if isinstance(metric, type)
+                else f"{self._kind} ({metric!r})"
+            )
+            allowed = "an object with reset, update, and compute or accumulate"
+            message = f"{what} is no metric; allowed: {allowed}"
             raise ConfigError([Problem("metrics", message, "metrics=none")])
         self.needs = (output,)
         self._metric = metric
@@ -48,7 +58,9 @@ class ForeignMetric(GatheredMetric):
         self.state = {}
         self._metric.reset()
 
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Hand a batch over, without its padding.
 
         Raises:
@@ -59,7 +71,8 @@ class ForeignMetric(GatheredMetric):
             used = weights != 0
             if (weights[used] != 1).any():
                 raise DataError(
-                    f"{self._kind} is a metric of another library and knows no weights; got {weights[used].min()}; "
+                    f"{self._kind} is a metric of another library and knows no weights; got "
+                    f"{weights[used].min()}; "
                     "allowed: 0 and 1"
                 )
             predictions, targets = predictions[used], targets[used]
@@ -71,7 +84,9 @@ class ForeignMetric(GatheredMetric):
         elif self._framework == "paddle":
             paddle = importlib.import_module("paddle")
             made = self._metric.compute(paddle.to_tensor(predictions), paddle.to_tensor(targets))
-            self._metric.update(*map(np.asarray, made if isinstance(made, list | tuple) else [made]))
+            self._metric.update(
+                *map(np.asarray, made if isinstance(made, list | tuple) else [made])
+            )
         else:
             self._metric.update(predictions, targets)
 
@@ -83,13 +98,16 @@ class ForeignMetric(GatheredMetric):
         """
         if len(states) > 1:
             message = (
-                f"{self._kind} is a metric of another library and cannot be reduced over {len(states)} ranks; allowed: "
+                f"{self._kind} is a metric of another library and cannot be reduced over "
+                f"{len(states)} ranks; allowed: "
                 "one process, or a metric of expkit.metrics"
             )
             raise ConfigError([Problem("metrics", message, "driver.num_processes=1")])
 
     def compute(self) -> dict[str, float]:
-        """What the object computes: one number, a mapping, or a sequence under its names or positions."""
+        """What the object computes: a number, a mapping, or a sequence by its names or "
+        "positions.
+        """
         result = getattr(self._metric, self._finish)()
         if isinstance(result, Mapping):
             return {str(name): float(value) for name, value in result.items()}
@@ -98,11 +116,13 @@ class ForeignMetric(GatheredMetric):
             return {"": float(values.reshape(()))}
         names = self._metric.name() if self._framework == "paddle" else None
         labels = names if isinstance(names, list | tuple) else range(values.size)
-        return {str(label): float(value) for label, value in zip(labels, values.ravel(), strict=True)}
+        return {
+            str(label): float(value) for label, value in zip(labels, values.ravel(), strict=True)
+        }
 
 
 def _framework_of(metric: Any) -> str:
-    """``torch`` or ``paddle`` where one of the object's classes is defined there, else ``numpy``."""
+    """``torch`` or ``paddle`` where a class of the object is defined there, else ``numpy``."""
     for kind in type(metric).__mro__:
         root = kind.__module__.partition(".")[0]
         if root in ("torch", "paddle"):

@@ -29,7 +29,8 @@ def read(
     """
     for option, name, there in (("output", output, outputs), ("target", target, fields)):
         if name not in there:
-            message = f"{owner} reads the {option} {name!r}; there are: {', '.join(map(str, there)) or 'none'}"
+            names = ", ".join(map(str, there)) or "none"
+            message = f"{owner} reads the {option} {name!r}; there are: {names}"
             hint = f"metrics.<name>.{option}={next(iter(there))}" if there else ""
             raise ConfigError([Problem("metrics", message, hint)])
     return np.asarray(outputs[output]), np.asarray(fields[target])
@@ -38,8 +39,8 @@ def read(
 class LabelReader:
     """Reads the predicted and the true label of each position.
 
-    The output may hold scores with the classes last (the first greatest score wins), labels as integers, or, with no
-    class axis or one of length 1, the logit of class 1 (above 0 is class 1).
+    The output may hold scores with the classes last (the first greatest score wins), labels as
+    integers, or, with no class axis or one of length 1, the logit of class 1 (above 0 is class 1).
 
     Args:
         owner: the metric that asks, for messages.
@@ -57,7 +58,7 @@ class LabelReader:
     def compare(
         self, outputs: HostArrays, fields: Mapping[str, Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
-        """Predicted labels, true labels, and a mask of the positions that count (None = all), all of one shape."""
+        """Predicted labels, true labels, and a mask of those that count (None = all); one shape."""
         output, target = read(self._owner, outputs, self._output, fields, self._target)
         self._check_labels(target)
         if output.shape[:-1] == target.shape and output.ndim > 1:
@@ -67,15 +68,21 @@ class LabelReader:
             predicted = output if output.dtype.kind in "iub" else output > 0
         else:
             raise DataError(
-                f"{self._owner}: output {self._output!r} has the shape {output.shape} and field {self._target!r} the "
-                f"shape {target.shape}; allowed: scores (N, ..., C) or labels (N, ...) with labels (N, ...)"
+                f"{self._owner}: output {self._output!r} has the shape {output.shape} and field "
+                f"{self._target!r} the "
+                f"shape {target.shape}; allowed: scores (N, ..., C) or labels (N, ...) with labels "
+                "(N, ...)"
             )
-        return predicted, target, None if self._ignore_index is None else target != self._ignore_index
+        return (
+            predicted,
+            target,
+            None if self._ignore_index is None else target != self._ignore_index,
+        )
 
     def pairs(
         self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64] | None]:
-        """True label, predicted label and weight (None = 1) of each position that counts, as flat arrays."""
+        """True label, predicted label and weight (None = 1) of each position that counts, flat."""
         predicted, target, kept = self.compare(outputs, fields)
         if weights is not None:
             per_sample = weights.reshape(-1, *[1] * (target.ndim - 1))
@@ -89,13 +96,14 @@ class LabelReader:
         return true, guess, np.broadcast_to(per_sample, target.shape)[kept].astype(np.float64)
 
     def _check_labels(self, target: NDArray[Any]) -> None:
-        """Refuse real numbers; labels of two classes may be floats, as binary cross entropy has them."""
+        """Refuse real numbers; 0.0 and 1.0 are labels, as binary cross entropy has them."""
         if target.dtype.kind in "iub":
             return
         if target.dtype.kind == "f" and ((target == 0) | (target == 1)).all():
             return
         raise DataError(
-            f"{self._owner} compares class labels, but field {self._target!r} is of type {target.dtype}; allowed: "
+            f"{self._owner} compares class labels, but field {self._target!r} is of type "
+            f"{target.dtype}; allowed: "
             "integers, or 0.0 and 1.0; for real numbers: metrics=regression"
         )
 
@@ -113,14 +121,20 @@ def largest_label(
     largest = max(int(true.max()), int(predicted.max()))
     least = min(int(true.min()), int(predicted.min()))
     if least < 0:
-        raise DataError(f"{owner} met the label {least}; labels start at 0; leave it out: ignore_index={least}")
+        raise DataError(
+            f"{owner} met the label {least}; labels start at 0; leave it out: ignore_index={least}"
+        )
     if num_classes is not None and largest >= num_classes:
-        raise DataError(f"{owner} met the label {largest}; allowed by num_classes={num_classes}: 0 to {num_classes - 1}")
+        raise DataError(
+            f"{owner} met the label {largest}; allowed by num_classes={num_classes}: 0 to "
+            f"{num_classes - 1}"
+        )
     return largest
 
 
 def check_num_classes(owner: str, num_classes: int | None) -> None:
     """Refuse a number of classes below 1."""
     if num_classes is not None and (type(num_classes) is not int or num_classes < 1):
-        message = f"num_classes of {owner} is {num_classes!r}; allowed: an integer from 1, or null = as many as occur"
+        allowed = "an integer from 1, or null = as many as occur"
+        message = f"num_classes of {owner} is {num_classes!r}; allowed: {allowed}"
         raise ConfigError([Problem("metrics", message, "metrics.<name>.num_classes=null")])

@@ -13,14 +13,17 @@ from expkit.metrics.mean import MeanMetric
 
 
 class MeanLoss(MeanMetric):
-    """The mean of the loss over samples, or over tokens where the loss counts tokens; NaN over no samples.
+    """The mean loss over samples, or over tokens where the loss counts tokens.
 
-    Reads ``loss``, and ``loss_weight`` where it is there: then ``loss`` is each sample's sum over its tokens.
+    Reads ``loss``, and ``loss_weight`` where it is there: then ``loss`` is each sample's sum over
+    its tokens. NaN over no samples.
     """
 
     needs = ("loss",)
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:  # noqa: ARG002
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The loss of each sample and what it counts."""
         return loss_terms(outputs)
 
@@ -30,14 +33,16 @@ class MeanLoss(MeanMetric):
 
 
 class Perplexity(MeanMetric):
-    """exp(mean loss per token): how many equally likely tokens the model hesitates between; NaN over no samples.
+    """exp(mean loss per token): how many equally likely tokens the model hesitates between.
 
-    The loss must be a cross entropy in nats.
+    The loss must be a cross entropy in nats. NaN over no samples.
     """
 
     needs = ("loss",)
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:  # noqa: ARG002
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The loss of each sample and its tokens."""
         return loss_terms(outputs)
 

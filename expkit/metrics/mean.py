@@ -13,17 +13,20 @@ from expkit.core.metric import HostArrays, Metric
 
 
 class MeanMetric(Metric):
-    """Base of metrics that are a function of sum(weight * value) / sum(weight * count); NaN over no samples.
+    """Base of metrics that are a function of sum(weight * value) / sum(weight * count).
 
-    A subclass says what each sample adds (``terms``) and what becomes of the mean (``result``).
+    A subclass says what each sample adds (``terms``) and what becomes of the mean (``result``). NaN
+    over no samples.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     @abstractmethod
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
-        """The sum of the values of each sample, shape (N,), and their count: also (N,), or one for all samples."""
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
+        """The sum of each sample's values, shape (N,), and their count: (N,), or one for all."""
 
     @abstractmethod
     def result(self, mean: float) -> float:
@@ -33,16 +36,25 @@ class MeanMetric(Metric):
         """Empty sums."""
         self.state = {"sums": np.zeros(2)}
 
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Add a batch; what has weight 0 is not looked at, even where it is NaN."""
         sums, counts = self.terms(outputs, fields)
         if weights is None:
-            count = counts * len(sums) if isinstance(counts, float | int) else counts.sum(dtype=np.float64)
+            count = (
+                counts * len(sums)
+                if isinstance(counts, float | int)
+                else counts.sum(dtype=np.float64)
+            )
             self.state["sums"] += (sums.sum(dtype=np.float64), count)
             return
         used = weights != 0
         factors = weights[used].astype(np.float64)
-        self.state["sums"] += (factors @ sums[used], factors @ np.broadcast_to(counts, sums.shape)[used])
+        self.state["sums"] += (
+            factors @ sums[used],
+            factors @ np.broadcast_to(counts, sums.shape)[used],
+        )
 
     def compute(self) -> dict[str, float]:
         """The metric under its own name."""

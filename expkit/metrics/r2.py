@@ -18,9 +18,9 @@ Moments = dict[str, NDArray[Any]]
 class R2(GatheredMetric):
     """1 - sum((y - output) ** 2) / sum((y - mean(y)) ** 2); the mean of that over several outputs.
 
-    NaN for fewer than two samples; for targets that are all equal 1 where the output is exact, else 0. Variances are
-    merged by the pairwise formula of Chan, Golub and LeVeque (1983): a sum of squares less a squared sum would lose all
-    digits where the mean is far greater than the spread.
+    NaN for fewer than two samples; for targets that are all equal 1 where the output is exact, else
+    0. Variances are merged by the pairwise formula of Chan, Golub and LeVeque (1983): a sum of
+    squares less a squared sum would lose all digits where the mean is far greater than the spread.
 
     Args:
         output: model output with the predictions.
@@ -43,7 +43,9 @@ class R2(GatheredMetric):
             "residual": np.zeros(1),
         }
 
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Add a batch; what has weight 0 is not looked at."""
         predictions, targets = read_numbers("R2", outputs, self._output, fields, self._target)
         counts = np.ones(len(targets)) if weights is None else weights.astype(np.float64)
@@ -67,7 +69,9 @@ class R2(GatheredMetric):
         return {"": float(scores.mean())}
 
 
-def _moments(predictions: NDArray[np.float64], targets: NDArray[np.float64], counts: NDArray[np.float64]) -> Moments:
+def _moments(
+    predictions: NDArray[np.float64], targets: NDArray[np.float64], counts: NDArray[np.float64]
+) -> Moments:
     """Weight, mean, spread about the mean and residual of a batch, for each output."""
     if not len(targets):
         return {"samples": np.zeros(1, dtype=np.int64)}

@@ -16,7 +16,9 @@ from expkit.metrics.mean import MeanMetric, sample_sums
 
 
 class ErrorMetric(MeanMetric):
-    """Base of means over output - target; NaN over no samples. Several outputs of a sample count alike.
+    """Base of means over output - target; several outputs of a sample count alike.
+
+    NaN over no samples.
 
     Args:
         output: model output with the predictions.
@@ -31,14 +33,18 @@ class ErrorMetric(MeanMetric):
 
     def errors(self, outputs: HostArrays, fields: Mapping[str, Any]) -> NDArray[np.float64]:
         """Output - target in float64."""
-        predictions, targets = read_numbers(type(self).__name__, outputs, self._output, fields, self._target)
+        predictions, targets = read_numbers(
+            type(self).__name__, outputs, self._output, fields, self._target
+        )
         return predictions - targets
 
 
 class MeanSquaredError(ErrorMetric):
     """mean((output - target) ** 2)."""
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The squared errors of each sample and their number."""
         return sample_sums(np.square(self.errors(outputs, fields)))
 
@@ -50,7 +56,9 @@ class MeanSquaredError(ErrorMetric):
 class RootMeanSquaredError(ErrorMetric):
     """sqrt(mean((output - target) ** 2)), in the unit of the target."""
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The squared errors of each sample and their number."""
         return sample_sums(np.square(self.errors(outputs, fields)))
 
@@ -62,7 +70,9 @@ class RootMeanSquaredError(ErrorMetric):
 class MeanAbsoluteError(ErrorMetric):
     """mean(abs(output - target)), in the unit of the target."""
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The absolute errors of each sample and their number."""
         return sample_sums(np.abs(self.errors(outputs, fields)))
 
@@ -74,7 +84,9 @@ class MeanAbsoluteError(ErrorMetric):
 def read_numbers(
     owner: str, outputs: HostArrays, output: str, fields: Mapping[str, Any], target: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Predictions and targets in float64 and of one shape; a last axis of length 1 that one of them lacks is dropped.
+    """Predictions and targets in float64 and of one shape.
+
+    A last axis of length 1 that only one of them has is dropped.
 
     Raises:
         DataError: other shapes (nothing is broadcast), or no numbers.
@@ -82,13 +94,15 @@ def read_numbers(
     predictions, targets = read(owner, outputs, output, fields, target)
     if predictions.dtype.kind not in "iuf" or targets.dtype.kind not in "iuf":
         raise DataError(
-            f"{owner}: output {output!r} is of type {predictions.dtype} and field {target!r} of type {targets.dtype}; "
+            f"{owner}: output {output!r} is of type {predictions.dtype} and field {target!r} of "
+            f"type {targets.dtype}; "
             "allowed: real numbers"
         )
     left, right = predictions.shape, targets.shape
     if left != right and left != (*right, 1) and right != (*left, 1):
         raise DataError(
-            f"{owner}: output {output!r} has the shape {left} and field {target!r} the shape {right}; allowed: equal "
+            f"{owner}: output {output!r} has the shape {left} and field {target!r} the shape "
+            f"{right}; allowed: equal "
             "shapes, or one of them with a last axis of length 1 more"
         )
     shape = min(left, right, key=len)

@@ -30,7 +30,8 @@ class MetricSet:
 
     def __init__(self, metrics: Mapping[str, Any]) -> None:
         self.metrics: dict[str, Metric] = {
-            name: metric if isinstance(metric, Metric) else ForeignMetric(metric) for name, metric in metrics.items()
+            name: metric if isinstance(metric, Metric) else ForeignMetric(metric)
+            for name, metric in metrics.items()
         }
 
     @property
@@ -43,7 +44,9 @@ class MetricSet:
         for metric in self.metrics.values():
             metric.reset()
 
-    def update(self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None) -> None:
+    def update(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> None:
         """Add one batch to each metric, see `Metric.update`."""
         for metric in self.metrics.values():
             metric.update(outputs, fields, weights)
@@ -51,7 +54,8 @@ class MetricSet:
     def reduce(self, group: Collective) -> None:
         """Give each rank the state of all ranks together; once, after the last update.
 
-        All arrays of one type and one operation travel in one message. A summed state may have grown to different
+        All arrays of one type and one operation travel in one message. A summed state may have
+        grown to different
         sizes: what a rank has not seen is 0.
         """
         for metric in self.metrics.values():
@@ -62,14 +66,19 @@ class MetricSet:
         for key, (_, dtype, op) in layout.items():
             packs[dtype, op].append(key)
         for (_, op), keys in packs.items():
-            arrays = [_padded(self.metrics[name].state[part], layout[name, part][0]) for name, part in keys]
+            arrays = [
+                _padded(self.metrics[name].state[part], layout[name, part][0])
+                for name, part in keys
+            ]
             total = group.all_reduce(np.concatenate([array.ravel() for array in arrays]), op)
             ends = np.cumsum([array.size for array in arrays])
-            for (name, part), array, values in zip(keys, arrays, np.split(total, ends[:-1]), strict=True):
+            for (name, part), array, values in zip(
+                keys, arrays, np.split(total, ends[:-1]), strict=True
+            ):
                 self.metrics[name].state[part] = values.reshape(array.shape)
 
     def compute(self) -> dict[str, float]:
-        """All numbers by name: ``name`` for what a metric calls ``""``, ``name/x`` for what it calls ``x``."""
+        """All numbers by name: ``name`` for a metric's ``""``, ``name/x`` for its ``x``."""
         numbers: dict[str, float] = {}
         for name, metric in self.metrics.items():
             for part, value in metric.compute().items():
@@ -91,20 +100,24 @@ class MetricSet:
 
 
 def _common_layout(ranks: list[Layout]) -> Layout:
-    """The layout into which the arrays of each rank fit. All ranks come to the same end, so that none waits."""
+    """The layout into which each rank's arrays fit; the same verdict on all, so that none waits."""
     common = dict(ranks[0])
     for rank, layout in enumerate(ranks):
         if layout.keys() != common.keys():
             name, part = sorted(layout.keys() ^ common.keys())[0]
-            raise DataError(f"metric {name}: state {part!r} is on rank 0 or rank {rank} only; set it in reset")
+            raise DataError(
+                f"metric {name}: state {part!r} is on rank 0 or rank {rank} only; set it in reset"
+            )
         for (name, part), (shape, dtype, op) in layout.items():
             size, first_dtype, _ = common[name, part]
             if dtype not in ("float64", "int64") or dtype != first_dtype:
-                message = f"state {part!r} is {dtype} on rank {rank}; allowed: float64 or int64, the same on all ranks"
+                allowed = "float64 or int64, the same on all ranks"
+                message = f"state {part!r} is {dtype} on rank {rank}; allowed: {allowed}"
                 raise ConfigError([Problem(f"metrics.{name}", message)])
             if len(shape) != len(size) or (op != "sum" and shape != size):
                 raise DataError(
-                    f"metric {name}: state {part!r} has the shape {shape} on rank {rank} and {size} on rank 0; "
+                    f"metric {name}: state {part!r} has the shape {shape} on rank {rank} and "
+                    f"{size} on rank 0; "
                     "allowed: equal shapes, or for sums axes of other lengths"
                 )
             common[name, part] = (tuple(map(max, size, shape)), dtype, op)

@@ -39,7 +39,9 @@ class TopKAccuracy(MeanMetric):
         self._target = target
         self._ignore_index = ignore_index
 
-    def terms(self, outputs: HostArrays, fields: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any] | float]:
+    def terms(
+        self, outputs: HostArrays, fields: Mapping[str, Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """How many labels of each sample are among the k best, and how many it has."""
         scores, target = read("TopKAccuracy", outputs, self._output, fields, self._target)
         self._check(scores, target)
@@ -49,7 +51,8 @@ class TopKAccuracy(MeanMetric):
         if labels.size and not 0 <= labels.min() <= labels.max() < classes:
             wrong = labels.min() if labels.min() < 0 else labels.max()
             raise DataError(
-                f"TopKAccuracy met the label {wrong} in field {self._target!r}; allowed: 0 to {classes - 1}"
+                f"TopKAccuracy met the label {wrong} in field {self._target!r}; allowed: 0 to "
+                f"{classes - 1}"
             )
         own = np.take_along_axis(scores, labels[..., None], axis=-1)
         # Counting who is behind, not who is ahead, makes a NaN score of the true class wrong.
@@ -66,12 +69,15 @@ class TopKAccuracy(MeanMetric):
     def _check(self, scores: NDArray[Any], target: NDArray[Any]) -> None:
         if scores.ndim < 2 or scores.shape[:-1] != target.shape or target.dtype.kind not in "iu":
             raise DataError(
-                f"TopKAccuracy: output {self._output!r} is {scores.dtype} of shape {scores.shape}, field "
-                f"{self._target!r} is {target.dtype} of shape {target.shape}; allowed: scores (N, ..., C) with integer "
+                f"TopKAccuracy: output {self._output!r} is {scores.dtype} of shape {scores.shape}, "
+                "field "
+                f"{self._target!r} is {target.dtype} of shape {target.shape}; allowed: scores (N, "
+                "..., C) with integer "
                 "labels (N, ...)"
             )
         if self._k > scores.shape[-1]:
             raise DataError(
-                f"TopKAccuracy has k={self._k}, but output {self._output!r} has {scores.shape[-1]} classes; "
+                f"TopKAccuracy has k={self._k}, but output {self._output!r} has {scores.shape[-1]} "
+                "classes; "
                 f"allowed: 1 to {scores.shape[-1]}"
             )

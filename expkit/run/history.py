@@ -20,8 +20,9 @@ _OF_ITS_OWN = frozenset(
 def overrides_of(path: Path, but: Collection[str]) -> list[str]:
     """The overrides that chose a run's model, data and metrics.
 
-    Only group options and values travel, by their names; they are composed again from the config files at hand. What
-    names code (``_target_``) does not, so that a run directory from elsewhere cannot choose what is executed.
+    Only group options and values travel, by their names; they are composed again from the config
+    files at hand. What names code (``_target_``) does not, so that a run directory from elsewhere
+    cannot choose what is executed.
 
     Args:
         path: a run directory, or a checkpoint in it.

@@ -151,6 +151,29 @@ def test_a_removed_directory_is_an_error_and_is_not_made_again(tmp_path, save):
     store.close()
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o700], ids=["readable", "closed"])
+def test_a_directory_of_somebody_else_is_refused(memory_path, save, mode):
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    memory_path.chmod(0o755)
+    root = memory_path / "checkpoints"
+    save(CheckpointStore(root, background=False), 5)
+    root.chmod(mode)
+    before = {path: path.read_bytes() for path in root.rglob("*.*")}
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setuid(65534)
+            with pytest.raises(CheckpointError, match=r"step-00000010: Permission denied \(EACCES"):
+                save(CheckpointStore(root), 10)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert {path: path.read_bytes() for path in root.rglob("*.*")} == before
+
+
 MOUNTED = """
 import subprocess, sys
 from pathlib import Path

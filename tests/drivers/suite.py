@@ -81,7 +81,7 @@ class DriverSuite(ABC):
         driver.prepare(made, optimizer or SGD(lr=1.0), loss or CrossEntropy())
         return driver
 
-    # -- gradients ------------------------------------------------------------------------------------------------
+    # -- gradients ---------------------------------------------------------------------------------
 
     def test_gradients_match_finite_differences(self):
         driver = self.prepared()
@@ -97,13 +97,19 @@ class DriverSuite(ABC):
                     moved = {key: array.copy() for key, array in start.items()}
                     moved[path][place] += sign * 1e-2
                     driver.load_model_state(moved)
-                    losses.append(driver.evaluate_step(batch, frozenset({"loss"}))["loss"].astype(np.float64).mean())
+                    losses.append(
+                        driver.evaluate_step(batch, frozenset({"loss"}))["loss"]
+                        .astype(np.float64)
+                        .mean()
+                    )
                 numeric = (losses[0] - losses[1]) / 2e-2
                 assert found[path][place] == pytest.approx(numeric, rel=2e-2, abs=1e-4)
 
     def test_a_window_equals_a_large_batch(self):
         whole, _ = gradient(self.prepared(), [batch_of(range(12))])
-        parts, _ = gradient(self.prepared(), [batch_of(range(5)), batch_of(range(5, 9)), batch_of(range(9, 12))])
+        parts, _ = gradient(
+            self.prepared(), [batch_of(range(5)), batch_of(range(5, 9)), batch_of(range(9, 12))]
+        )
         np.testing.assert_allclose(flat(parts), flat(whole), rtol=1e-5, atol=1e-7)
 
     def test_samples_of_weight_zero_change_nothing(self):
@@ -122,7 +128,9 @@ class DriverSuite(ABC):
             return batch
 
         whole, _ = gradient(self.prepared(loss=loss), [masked(range(8), [0, 1, 6])])
-        parts, _ = gradient(self.prepared(loss=loss), [masked(range(4), [0, 1]), masked(range(4, 8), [2])])
+        parts, _ = gradient(
+            self.prepared(loss=loss), [masked(range(4), [0, 1]), masked(range(4, 8), [2])]
+        )
         kept, _ = gradient(self.prepared(), [batch_of([2, 3, 4, 5, 7])])
         np.testing.assert_allclose(flat(parts), flat(whole), rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(flat(whole), flat(kept), rtol=1e-5, atol=1e-7)
@@ -165,7 +173,7 @@ class DriverSuite(ABC):
         step(fresh, [batch_of(range(4, 8))])
         np.testing.assert_array_equal(flat(driver.model_state()), flat(fresh.model_state()))
 
-    # -- losses and evaluation ------------------------------------------------------------------------------------
+    # -- losses and evaluation ---------------------------------------------------------------------
 
     def test_losses_are_read_as_sums_and_weights(self):
         driver = self.prepared()
@@ -174,7 +182,9 @@ class DriverSuite(ABC):
         terms, _, _ = step(driver, batches)
         sums = driver.read_losses(terms)
         assert sums.dtype == np.float64
-        np.testing.assert_allclose(sums[:, 0], [expected[0].sum(), expected[1][:2].sum()], rtol=1e-5)
+        np.testing.assert_allclose(
+            sums[:, 0], [expected[0].sum(), expected[1][:2].sum()], rtol=1e-5
+        )
         np.testing.assert_array_equal(sums[:, 1], [5, 2])
 
     def test_evaluation_changes_nothing(self):
@@ -205,7 +215,7 @@ class DriverSuite(ABC):
         assert host["loss"].shape == (7,)
         assert set(driver.evaluate_step(batch_of(range(7)), frozenset({"loss"}))) == {"loss"}
 
-    # -- optimizers -----------------------------------------------------------------------------------------------
+    # -- optimizers --------------------------------------------------------------------------------
 
     def test_the_factor_reaches_every_group(self):
         groups = [{"params": "*bias", "lr": 0.5}]
@@ -224,16 +234,21 @@ class DriverSuite(ABC):
         split = {"first": SGD(lr=1.0, params="*.0.*"), "second": SGD(lr=1.0, params="*.2.*")}
         model_paths = list(self.prepared().model_state())
         first = sorted({path.rsplit(".", 1)[0] for path in model_paths})
-        split = {"first": SGD(lr=1.0, params=f"{first[0]}.*"), "second": SGD(lr=1.0, params=f"{first[1]}.*")}
+        split = {
+            "first": SGD(lr=1.0, params=f"{first[0]}.*"),
+            "second": SGD(lr=1.0, params=f"{first[1]}.*"),
+        }
         driver, whole = self.prepared(split), self.prepared()
         assert driver.optimizer_names == ("first", "second")
         step(driver, [batch_of(range(8))], factors=[1.0, 1.0])
         step(whole, [batch_of(range(8))])
         np.testing.assert_allclose(flat(driver.model_state()), flat(whole.model_state()), rtol=1e-6)
 
-    # -- state ----------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("optimizer", [SGD(lr=0.1, momentum=0.9), Adam(lr=0.01), AdamW(lr=0.01)], ids=str)
+    @pytest.mark.parametrize(
+        "optimizer", [SGD(lr=0.1, momentum=0.9), Adam(lr=0.01), AdamW(lr=0.01)], ids=str
+    )
     @pytest.mark.parametrize("steps", [0, 1, 3])
     def test_a_state_round_trip_is_exact_at_every_step(self, optimizer, steps):
         driver = self.prepared(optimizer, dropout=0.3)
@@ -302,7 +317,9 @@ class DriverSuite(ABC):
         end = driver.model_state()
         average.swap()
         for path, value in driver.model_state().items():
-            np.testing.assert_allclose(value, 0.75 * start[path] + 0.25 * end[path], rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(
+                value, 0.75 * start[path] + 0.25 * end[path], rtol=1e-5, atol=1e-7
+            )
         kept = average.state()
         average.swap()
         assert_same(driver.model_state(), end)
@@ -311,7 +328,7 @@ class DriverSuite(ABC):
         other.load_state(average.state())
         assert kept.keys() == other.state().keys()
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def test_the_same_seed_gives_the_same_run(self):
         results = []

@@ -6,7 +6,13 @@ import pytest
 
 from expkit.core.errors import ConfigError, DataError
 from expkit.drivers.numpy import losses as reference
-from expkit.losses import BinaryCrossEntropy, CrossEntropy, Huber, MeanAbsoluteError, MeanSquaredError
+from expkit.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    MeanAbsoluteError,
+    MeanSquaredError,
+)
 
 RNG = np.random.default_rng(0)
 LABELS = np.array([0, 3, 2, 1, 3, 0])
@@ -19,7 +25,10 @@ CLASSES = {
     "sequences": (CrossEntropy(label_smoothing=0.1), np.abs(SEQUENCES) % 4),
     "padded": (CrossEntropy(ignore_index=-100), SEQUENCES),
     "padded_smoothed": (CrossEntropy(ignore_index=-100, label_smoothing=0.1), SEQUENCES),
-    "padded_weighted": (CrossEntropy(ignore_index=-100, class_weights=(1.0, 2.0, 0.5, 4.0)), SEQUENCES),
+    "padded_weighted": (
+        CrossEntropy(ignore_index=-100, class_weights=(1.0, 2.0, 0.5, 4.0)),
+        SEQUENCES,
+    ),
 }
 NUMBERS = {
     "mse": MeanSquaredError(),
@@ -67,7 +76,9 @@ class Torch:
         return values.detach().numpy(), weights, tensor.grad.to(self.torch.float64).numpy()
 
     def call(self, spec, outputs, fields):
-        return self.losses.loss_function(spec)(outputs, {name: self.torch.tensor(v) for name, v in fields.items()})
+        return self.losses.loss_function(spec)(
+            outputs, {name: self.torch.tensor(v) for name, v in fields.items()}
+        )
 
 
 class Paddle:
@@ -81,12 +92,16 @@ class Paddle:
         tensor = self.paddle.to_tensor(output, dtype="float64").astype(dtype)
         tensor.stop_gradient = False
         values, weights = self.call(spec, {"output": tensor}, {"y": target})
-        (values * self.paddle.to_tensor(cotangent(tuple(values.shape))).astype(values.dtype)).sum().backward()
+        (
+            values * self.paddle.to_tensor(cotangent(tuple(values.shape))).astype(values.dtype)
+        ).sum().backward()
         weights = None if weights is None else weights.numpy()
         return values.numpy(), weights, tensor.grad.astype("float64").numpy()
 
     def call(self, spec, outputs, fields):
-        return self.losses.loss_function(spec)(outputs, {n: self.paddle.to_tensor(v) for n, v in fields.items()})
+        return self.losses.loss_function(spec)(
+            outputs, {n: self.paddle.to_tensor(v) for n, v in fields.items()}
+        )
 
 
 def cotangent(shape):
@@ -111,7 +126,9 @@ def test_cross_entropy_has_the_values_weights_and_gradient_of_the_reference(back
             np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("shapes", [((6,), (6,)), ((6, 1), (6,)), ((6,), (6, 1)), ((6, 1), (6, 1)), ((6, 3), (6, 3))])
+@pytest.mark.parametrize(
+    "shapes", [((6,), (6,)), ((6, 1), (6,)), ((6,), (6, 1)), ((6, 1), (6, 1)), ((6, 3), (6, 3))]
+)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_losses_over_numbers_have_the_values_and_gradient_of_the_reference(backend, name, shapes):
     output, target = numbers_case(name, *shapes)
@@ -154,7 +171,8 @@ def test_values_known_by_hand(backend):
     np.testing.assert_allclose(backend.run(MeanAbsoluteError(), output, target)[0], [0.5, 3.0])
     np.testing.assert_allclose(backend.run(Huber(delta=2.0), output, target)[0], [0.125, 4.0])
     np.testing.assert_allclose(
-        backend.run(BinaryCrossEntropy(), output, target)[0], [np.log1p(np.exp(0.5)), np.log1p(np.exp(2.0))]
+        backend.run(BinaryCrossEntropy(), output, target)[0],
+        [np.log1p(np.exp(0.5)), np.log1p(np.exp(2.0))],
     )
 
 
@@ -190,7 +208,9 @@ def test_class_weights_stand_beside_the_values_and_not_in_them(backend):
 def test_labels_of_any_integer_type_give_the_same(backend, dtype):
     logits = logits_for(LABELS)
     want = backend.run(CrossEntropy(), logits, LABELS)[0]
-    np.testing.assert_array_equal(backend.run(CrossEntropy(), logits, LABELS.astype(dtype))[0], want)
+    np.testing.assert_array_equal(
+        backend.run(CrossEntropy(), logits, LABELS.astype(dtype))[0], want
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bool"])
@@ -206,16 +226,24 @@ def test_no_label_outside_the_classes_passes_in_silence(backend, label):
         backend.run(CrossEntropy(), logits_for(labels), labels)
 
 
-@pytest.mark.parametrize(("output", "labels"), [((6, 4), (6, 1)), ((6,), (6,)), ((6, 3, 4), (6, 4)), ((6, 4), (5,))])
+@pytest.mark.parametrize(
+    ("output", "labels"), [((6, 4), (6, 1)), ((6,), (6,)), ((6, 3, 4), (6, 4)), ((6, 4), (5,))]
+)
 def test_labels_of_another_shape_are_refused(backend, output, labels):
-    with pytest.raises(DataError, match=re.escape(f"shape {output}") + ".*" + re.escape(f"{labels}")):
+    with pytest.raises(
+        DataError, match=re.escape(f"shape {output}") + ".*" + re.escape(f"{labels}")
+    ):
         backend.run(CrossEntropy(), np.zeros(output), np.zeros(labels, np.int64))
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize(("output", "target"), [((6, 1), (5,)), ((6, 3), (6,)), ((6, 3), (6, 1)), ((6, 6), (6,))])
+@pytest.mark.parametrize(
+    ("output", "target"), [((6, 1), (5,)), ((6, 3), (6,)), ((6, 3), (6, 1)), ((6, 6), (6,))]
+)
 def test_numbers_are_never_broadcast(backend, name, output, target):
-    with pytest.raises(DataError, match=re.escape(f"shape {output}") + ".*" + re.escape(f"{target}")):
+    with pytest.raises(
+        DataError, match=re.escape(f"shape {output}") + ".*" + re.escape(f"{target}")
+    ):
         backend.run(NUMBERS[name], np.zeros(output), np.zeros(target))
 
 
@@ -226,9 +254,14 @@ def test_integer_targets_of_a_regression_are_taken_as_numbers(backend):
 
 @pytest.mark.parametrize("spec", [CrossEntropy(), MeanSquaredError()], ids=["classes", "numbers"])
 def test_an_absent_output_or_field_is_named_with_those_that_are_there(backend, spec):
-    with pytest.raises(ConfigError, match=r"loss.output: the model gave no output 'output'; there are: logits, hidden"):
+    with pytest.raises(
+        ConfigError,
+        match=r"loss.output: the model gave no output 'output'; there are: logits, hidden",
+    ):
         backend.call(spec, {"logits": None, "hidden": None}, {"y": LABELS})
-    with pytest.raises(ConfigError, match=r"loss.target: the batch has no field 'y'; there are: label") as caught:
+    with pytest.raises(
+        ConfigError, match=r"loss.target: the batch has no field 'y'; there are: label"
+    ) as caught:
         backend.call(spec, {"output": None}, {"label": LABELS})
     assert caught.value.problems[0].hint == "loss.target=label"
 
@@ -243,7 +276,9 @@ def test_extreme_logits_give_finite_losses(backend):
     values, _, gradient = backend.run(CrossEntropy(), logits, np.array([0, 0]), "float32")
     np.testing.assert_allclose(values, [0, 2e4])  # Paddle's own cross_entropy gives 64 here
     assert np.isfinite(gradient).all()
-    values, _, _ = backend.run(BinaryCrossEntropy(), np.array([1e4, -1e4]), np.array([1.0, 1.0]), "float32")
+    values, _, _ = backend.run(
+        BinaryCrossEntropy(), np.array([1e4, -1e4]), np.array([1.0, 1.0]), "float32"
+    )
     np.testing.assert_allclose(values, [0, 1e4])
 
 

@@ -49,7 +49,9 @@ class TestTorchDriver(DriverSuite):
         model = self.make_model()
         model.initialize(0)
         paths = sorted({path.rsplit(".", 1)[0] for path in dict(model.named_parameters())})
-        optimizers = {name: SGD(lr=0.1, params=f"{path}.*") for name, path in zip("ab", paths, strict=True)}
+        optimizers = {
+            name: SGD(lr=0.1, params=f"{path}.*") for name, path in zip("ab", paths, strict=True)
+        }
         driver.prepare(model, optimizers, CrossEntropy())
         before = driver.model_state()
         batch = batch_of(range(8))
@@ -106,7 +108,9 @@ def test_a_user_function_may_be_the_loss():
     driver.prepare(
         torch.nn.Linear(FEATURES, CLASSES),
         SGD(lr=1.0),
-        lambda outputs, batch: torch.nn.functional.cross_entropy(outputs["output"], batch["y"], reduction="none"),
+        lambda outputs, batch: torch.nn.functional.cross_entropy(
+            outputs["output"], batch["y"], reduction="none"
+        ),
         Binding(inputs={"x": "input"}),
     )
     terms, _, _ = step(driver, [batch_of(range(4))])
@@ -115,7 +119,9 @@ def test_a_user_function_may_be_the_loss():
 
 def test_a_missing_loss_is_told_with_what_there_is():
     driver = TorchDriver(device="cpu")
-    driver.prepare(torch.nn.Linear(FEATURES, CLASSES), SGD(lr=1.0), None, Binding(inputs={"x": "input"}))
+    driver.prepare(
+        torch.nn.Linear(FEATURES, CLASSES), SGD(lr=1.0), None, Binding(inputs={"x": "input"})
+    )
     batch = batch_of(range(4))
     outputs = driver.forward(batch, True)
     with pytest.raises(DataError, match=r"no 'loss'.*output"):

@@ -59,7 +59,9 @@ def _on_ranks(world_size, function):
 def _feed(metric, output, target, weights=None, cuts=(), field="y", name="output"):
     """Update with the samples in parts that end at ``cuts``."""
     for part in np.split(np.arange(len(target)), sorted(cuts)):
-        metric.update({name: output[part]}, {field: target[part]}, None if weights is None else weights[part])
+        metric.update(
+            {name: output[part]}, {field: target[part]}, None if weights is None else weights[part]
+        )
     return metric
 
 

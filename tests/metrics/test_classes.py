@@ -38,7 +38,9 @@ def scored(draw, weighted=True):
 def test_accuracy_is_that_of_scikit_learn(feed, case):
     scores, labels, weights, cuts = case
     got = feed(Accuracy(), scores, labels, weights, cuts).compute()
-    assert got[""] == pytest.approx(sk.accuracy_score(labels, scores.argmax(1), sample_weight=weights), rel=1e-12)
+    assert got[""] == pytest.approx(
+        sk.accuracy_score(labels, scores.argmax(1), sample_weight=weights), rel=1e-12
+    )
 
 
 @QUICK
@@ -51,7 +53,9 @@ def test_top_k_accuracy_is_that_of_scikit_learn(feed, case, k):
     if classes == 2:  # scikit-learn takes one score per sample there
         want = sk.accuracy_score(labels, scores.argmax(1), sample_weight=weights)
     else:
-        want = sk.top_k_accuracy_score(labels, scores, k=k, labels=range(classes), sample_weight=weights)
+        want = sk.top_k_accuracy_score(
+            labels, scores, k=k, labels=range(classes), sample_weight=weights
+        )
     assert got == pytest.approx(want, rel=1e-12)
 
 
@@ -59,7 +63,9 @@ def test_top_k_accuracy_is_that_of_scikit_learn(feed, case, k):
 @given(scored(), st.sampled_from(["macro", "micro", "weighted"]), st.sampled_from([None, 6, 9]))
 def test_precision_recall_and_f1_are_those_of_scikit_learn(feed, case, average, num_classes):
     scores, labels, weights, cuts = case
-    got = feed(PrecisionRecallF1(average, num_classes=num_classes), scores, labels, weights, cuts).compute()
+    got = feed(
+        PrecisionRecallF1(average, num_classes=num_classes), scores, labels, weights, cuts
+    ).compute()
     counts = slice(None) if weights is None else weights > 0
     precision, recall, f1, _ = sk.precision_recall_fscore_support(
         labels[counts],
@@ -68,7 +74,10 @@ def test_precision_recall_and_f1_are_those_of_scikit_learn(feed, case, average, 
         sample_weight=None if weights is None else weights[counts],
         zero_division=0,
     )
-    assert got == {name: pytest.approx(value) for name, value in (("", f1), ("precision", precision), ("recall", recall))}
+    assert got == {
+        name: pytest.approx(value)
+        for name, value in (("", f1), ("precision", precision), ("recall", recall))
+    }
 
 
 @QUICK
@@ -80,7 +89,11 @@ def test_the_scores_of_each_class_are_those_of_scikit_learn(feed, case):
     true, guess = labels[counts], scores.argmax(1)[counts]
     occurs = np.union1d(true, guess)
     want = sk.precision_recall_fscore_support(
-        true, guess, labels=occurs, sample_weight=None if weights is None else weights[counts], zero_division=0
+        true,
+        guess,
+        labels=occurs,
+        sample_weight=None if weights is None else weights[counts],
+        zero_division=0,
     )
     for name, values in zip(("precision/", "recall/", ""), want[:3], strict=True):
         for label in range(occurs[-1] + 1):
@@ -103,7 +116,10 @@ def test_the_confusion_matrix_is_that_of_scikit_learn(feed, case):
     size = len(grown)
     np.testing.assert_array_equal(grown, metric.matrix[:size, :size])
     assert metric.matrix.sum() == pytest.approx(grown.sum())
-    assert metric.compute()[f"{labels[0]}/{scores[0].argmax()}"] == metric.matrix[labels[0], scores[0].argmax()]
+    assert (
+        metric.compute()[f"{labels[0]}/{scores[0].argmax()}"]
+        == metric.matrix[labels[0], scores[0].argmax()]
+    )
 
 
 KINDS = [Accuracy, PrecisionRecallF1, lambda: TopKAccuracy(2)]
@@ -169,7 +185,9 @@ def test_a_nan_score_is_never_among_the_best(feed):
 
 def test_top_k_leaves_ignored_tokens_out(feed):
     scores = np.array([[[3, 2, 1], [3, 2, 1], [3, 2, 1]]])
-    assert feed(TopKAccuracy(2, ignore_index=-1), scores, np.array([[1, 2, -1]])).compute()[""] == 0.5
+    assert (
+        feed(TopKAccuracy(2, ignore_index=-1), scores, np.array([[1, 2, -1]])).compute()[""] == 0.5
+    )
 
 
 def test_f1_leaves_ignored_tokens_out(feed):

@@ -64,7 +64,9 @@ def test_reset_reaches_the_object():
 
 def test_padding_is_taken_away_and_other_weights_are_refused():
     assert run(Share(), np.array([1, 1, 0, 1], np.float32)) == {"m": 1.0}
-    with pytest.raises(DataError, match=r"Share is a metric of another library and knows no weights; got 0.5"):
+    with pytest.raises(
+        DataError, match=r"Share is a metric of another library and knows no weights; got 0.5"
+    ):
         run(Share(), np.array([1, 0.5, 1, 1], np.float32))
 
 
@@ -86,7 +88,9 @@ def test_other_names_of_output_and_target_are_given_to_the_wrapper():
 def test_more_than_one_rank_is_refused(on_ranks):
     def reduce(group):
         metrics = MetricSet({"m": Share()})
-        with pytest.raises(ConfigError, match=r"Share .* cannot be reduced over 2 ranks; allowed: one process"):
+        with pytest.raises(
+            ConfigError, match=r"Share .* cannot be reduced over 2 ranks; allowed: one process"
+        ):
             metrics.reduce(group)
         return True
 
@@ -94,7 +98,10 @@ def test_more_than_one_rank_is_refused(on_ranks):
 
 
 def test_an_object_without_the_methods_is_refused_with_what_is_wanted():
-    with pytest.raises(ConfigError, match="object.* is no metric; allowed: an object with reset, update, and compute"):
+    with pytest.raises(
+        ConfigError,
+        match=r"object.* is no metric; allowed: an object with reset, update, and compute",
+    ):
         MetricSet({"m": object()})
 
 

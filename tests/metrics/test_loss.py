@@ -24,7 +24,9 @@ def test_the_mean_loss_of_tokens_is_over_tokens():
 
 def test_padding_does_not_count_whatever_it_holds():
     assert update(MeanLoss(), [1, np.nan], weights=[1, 0]).compute() == {"": 1.0}
-    assert update(MeanLoss(), [4, np.inf], weights=[1, 0], loss_weight=[2, 3]).compute() == {"": 2.0}
+    assert update(MeanLoss(), [4, np.inf], weights=[1, 0], loss_weight=[2, 3]).compute() == {
+        "": 2.0
+    }
 
 
 def test_samples_count_by_their_weight():

@@ -41,10 +41,14 @@ def predicted(draw):
 @given(predicted(), st.sampled_from(list(PEERS)))
 def test_errors_are_those_of_scikit_learn(feed, case, kind):
     predictions, targets, weights, cuts = case
-    if kind is RootMeanSquaredError:  # several outputs: one root over all here, a mean of roots there
+    if (
+        kind is RootMeanSquaredError
+    ):  # several outputs: one root over all here, a mean of roots there
         predictions, targets = predictions[:, :1], targets[:, :1]
     got = feed(kind(), predictions, targets, weights, cuts).compute()
-    assert got == {"": pytest.approx(PEERS[kind](targets, predictions, sample_weight=weights), rel=1e-9)}
+    assert got == {
+        "": pytest.approx(PEERS[kind](targets, predictions, sample_weight=weights), rel=1e-9)
+    }
 
 
 @settings(max_examples=30, deadline=None)
@@ -57,11 +61,9 @@ def test_r2_over_ranks_is_that_of_one_rank(feed, case, world_size):
         mine = slice(rank * 20, (rank + 1) * 20)
         part = None if weights is None else weights[mine]
         ranks.append(feed(R2(), predictions[mine], targets[mine], part))
-    for metric in ranks:
-        metric_states = [dict(each.state) for each in ranks]
-        merged = R2()
-        merged.merge(metric_states)
-        assert merged.compute()[""] == pytest.approx(whole, rel=1e-12)
+    merged = R2()
+    merged.merge([metric.state for metric in ranks])
+    assert merged.compute()[""] == pytest.approx(whole, rel=1e-12)
 
 
 def test_r2_keeps_its_digits_where_the_mean_dwarfs_the_spread(feed):
@@ -119,5 +121,7 @@ def test_text_is_no_number(kind, feed):
 
 @pytest.mark.parametrize("kind", PEERS)
 def test_an_absent_field_is_named_with_those_that_are_there(kind, feed):
-    with pytest.raises(ConfigError, match=rf"{kind.__name__} reads the target 'y'; there are: label"):
+    with pytest.raises(
+        ConfigError, match=rf"{kind.__name__} reads the target 'y'; there are: label"
+    ):
         feed(kind(), np.zeros(2), np.zeros(2), field="label")

@@ -1,3 +1,5 @@
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ from expkit.metrics import (
 class LargestError(Metric):
     """A metric of a user's own."""
 
-    reduce_ops = {"largest": "max"}
+    reduce_ops = MappingProxyType({"largest": "max"})
 
     def reset(self):
         self.state = {"largest": np.zeros(1), "samples": np.zeros(1, np.int64)}
@@ -57,7 +59,9 @@ def reset(metrics):
 
 
 def test_needs_are_those_of_all_metrics():
-    metrics = MetricSet({"accuracy": Accuracy(output="logits"), "mae": MeanAbsoluteError(), "loss": MeanLoss()})
+    metrics = MetricSet(
+        {"accuracy": Accuracy(output="logits"), "mae": MeanAbsoluteError(), "loss": MeanLoss()}
+    )
     assert metrics.needs == {"logits", "output", "loss"}
     assert MetricSet({}).needs == frozenset()
 
@@ -83,7 +87,9 @@ def test_two_metrics_that_report_one_name_are_refused():
 
 
 def test_what_is_no_metric_is_refused():
-    with pytest.raises(ConfigError, match="3.* is no metric; allowed: an object with reset, update"):
+    with pytest.raises(
+        ConfigError, match=r"3.* is no metric; allowed: an object with reset, update"
+    ):
         MetricSet({"x": 3})
     with pytest.raises(ConfigError, match="the class Accuracy is no metric"):
         MetricSet({"x": Accuracy})
@@ -95,7 +101,14 @@ def test_ranks_together_report_what_one_rank_would(on_ranks, feed, world_size):
     output, target = rng.normal(size=10), rng.normal(size=10)
 
     def make():
-        return reset({"mae": MeanAbsoluteError(), "rmse": RootMeanSquaredError(), "r2": R2(), "max": LargestError()})
+        return reset(
+            {
+                "mae": MeanAbsoluteError(),
+                "rmse": RootMeanSquaredError(),
+                "r2": R2(),
+                "max": LargestError(),
+            }
+        )
 
     def run(group):
         metrics = make()
@@ -107,14 +120,18 @@ def test_ranks_together_report_what_one_rank_would(on_ranks, feed, world_size):
     alone = make()
     alone.update({"output": output}, {"y": target}, None)
     for result in on_ranks(world_size, run):
-        assert result == {name: pytest.approx(value, rel=1e-12) for name, value in alone.compute().items()}
+        assert result == {
+            name: pytest.approx(value, rel=1e-12) for name, value in alone.compute().items()
+        }
         assert result["max/samples"] == 10
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_accuracy_over_ranks_counts_each_sample_once(on_ranks, world_size):
     guess, true = np.array([0] * 7 + [1] * 3), np.zeros(10, np.int64)
-    order = np.arange(-(-10 // world_size) * world_size) % 10  # the last round is filled up with repeats
+    order = (
+        np.arange(-(-10 // world_size) * world_size) % 10
+    )  # the last round is filled up with repeats
     weights = (np.arange(len(order)) < 10).astype(np.float32)
 
     def run(group):
@@ -129,7 +146,10 @@ def test_accuracy_over_ranks_counts_each_sample_once(on_ranks, world_size):
 
 def test_precision_over_ranks_is_no_mean_and_the_largest_no_sum(on_ranks):
     # rank 0: one true positive; rank 1: one true and three false positives
-    guesses, truths = [np.array([1]), np.array([1, 1, 1, 1])], [np.array([1]), np.array([1, 0, 0, 0])]
+    guesses, truths = (
+        [np.array([1]), np.array([1, 1, 1, 1])],
+        [np.array([1]), np.array([1, 0, 0, 0])],
+    )
     errors = [2.0, 9.0]
 
     def run(group):
@@ -160,7 +180,14 @@ def test_states_that_grew_differently_on_each_rank_add_up(on_ranks):
 
 def test_arrays_of_one_type_and_operation_travel_together(on_ranks):
     def run(group):
-        metrics = reset({"a": Accuracy(), "mae": MeanAbsoluteError(), "f1": PrecisionRecallF1(), "max": LargestError()})
+        metrics = reset(
+            {
+                "a": Accuracy(),
+                "mae": MeanAbsoluteError(),
+                "f1": PrecisionRecallF1(),
+                "max": LargestError(),
+            }
+        )
         metrics.reduce(group)
         return group.num_reductions
 
@@ -169,7 +196,9 @@ def test_arrays_of_one_type_and_operation_travel_together(on_ranks):
 
 def test_a_state_of_another_type_is_refused():
     metrics = reset({"odd": Odd({"x": np.zeros(1, np.float32)})})
-    with pytest.raises(ConfigError, match=r"metrics.odd: state 'x' is float32 on rank 0; allowed: float64 or int64"):
+    with pytest.raises(
+        ConfigError, match=r"metrics.odd: state 'x' is float32 on rank 0; allowed: float64 or int64"
+    ):
         metrics.reduce(SingleProcess())
 
 
@@ -177,8 +206,16 @@ def test_a_state_of_another_type_is_refused():
     ("states", "ops", "message"),
     [
         ([{"x": np.zeros(1)}, {}], {}, "state 'x' is on rank 0 or rank 1 only"),
-        ([{"x": np.zeros(1)}, {"x": np.zeros((1, 1))}], {}, r"shape \(1, 1\) on rank 1 and \(1,\) on rank 0"),
-        ([{"x": np.zeros(1)}, {"x": np.zeros(2)}], {"x": "max"}, r"shape \(2,\) on rank 1 and \(1,\) on rank 0"),
+        (
+            [{"x": np.zeros(1)}, {"x": np.zeros((1, 1))}],
+            {},
+            r"shape \(1, 1\) on rank 1 and \(1,\) on rank 0",
+        ),
+        (
+            [{"x": np.zeros(1)}, {"x": np.zeros(2)}],
+            {"x": "max"},
+            r"shape \(2,\) on rank 1 and \(1,\) on rank 0",
+        ),
     ],
 )
 def test_states_that_do_not_fit_together_are_refused(on_ranks, states, ops, message):

@@ -65,7 +65,7 @@ class NumpyDriver(Driver):
         self._token_share: float | None = None
         self._sync = True
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def setup(self, seed: int) -> None:
         """See `Driver.setup`."""
@@ -77,9 +77,13 @@ class NumpyDriver(Driver):
         self._model = None
         self._optimizers = OptimizerSet(None, {})
 
-    def prepare(self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None) -> None:
+    def prepare(
+        self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
+    ) -> None:
         """See `Driver.prepare`."""
-        lacking = [name for name in ("forward", "backward", "named_parameters") if not hasattr(model, name)]
+        lacking = [
+            name for name in ("forward", "backward", "named_parameters") if not hasattr(model, name)
+        ]
         if lacking:
             message = (
                 f"is {type(model).__module__}.{type(model).__qualname__} without {', '.join(lacking)}; "
@@ -91,7 +95,9 @@ class NumpyDriver(Driver):
             raise ConfigError([Problem("loss", message, "loss=cross_entropy")])
         self._model = model
         self._loss_spec = loss
-        self._optimizers = OptimizerSet(optimizers, {} if optimizers is None else model.named_parameters())
+        self._optimizers = OptimizerSet(
+            optimizers, {} if optimizers is None else model.named_parameters()
+        )
         self._loss_function = loss_function(loss)
         self._loss_gradient = loss_gradient(loss)
         self._call = (binding or Binding()).bind(model, "train_step", model.forward)
@@ -102,7 +108,7 @@ class NumpyDriver(Driver):
         """See `Driver.optimizer_names`."""
         return tuple(self._optimizers.names)
 
-    # -- the step ---------------------------------------------------------------------------------------------------
+    # -- the step ----------------------------------------------------------------------------------
 
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
@@ -130,7 +136,9 @@ class NumpyDriver(Driver):
         gradient = self._loss_gradient(self._outputs, self._fields, cotangent)
         self._model.backward(gradient)
         if loss.size is None:
-            self._token_share = (self._token_share or 0.0) + float(weights.sum(dtype=np.float64)) * scale
+            self._token_share = (self._token_share or 0.0) + float(
+                weights.sum(dtype=np.float64)
+            ) * scale
         if self._sync and self._token_share is not None:
             total = self.all_reduce(np.array(self._token_share)).item()
             self._token_share = None
@@ -190,7 +198,7 @@ class NumpyDriver(Driver):
         """See `Driver.learning_rates`."""
         return self._optimizers.learning_rates()
 
-    # -- state ------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def _tensors(self) -> dict[str, Array]:
         model = self.unwrap()

@@ -27,14 +27,16 @@ Elementwise = Callable[[Array, Array], Array]
 def loss_function(spec: Loss) -> LossFunction:
     """The function ``(outputs, fields) -> (values, weights)`` of a spec.
 
-    Values have one entry per sample and weights are None; where positions of a sample count differently both have
-    the shape of the target.
+    Values have one entry per sample and weights are None; where positions of a sample count
+    differently both have the shape of the target.
     """
     if isinstance(spec, CrossEntropy):
         return _cross_entropy(spec)
     value, _ = _elementwise(spec)
 
-    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Array, Array | None]:
+    def function(
+        outputs: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> tuple[Array, Array | None]:
         output, target = _read_aligned(spec, outputs, fields)
         values = value(output, target)
         return _sample_means(values), None
@@ -45,8 +47,8 @@ def loss_function(spec: Loss) -> LossFunction:
 def loss_gradient(spec: Loss) -> LossGradient:
     """The function ``(outputs, fields, cotangent) -> gradient`` of a spec.
 
-    ``cotangent`` has the shape of the values of `loss_function`; the gradient that of the output: d sum(cotangent *
-    values) / d output.
+    ``cotangent`` has the shape of the values of `loss_function`; the gradient that of the output: d
+    sum(cotangent * values) / d output.
     """
     if isinstance(spec, CrossEntropy):
         return _cross_entropy_gradient(spec)
@@ -63,7 +65,9 @@ def loss_gradient(spec: Loss) -> LossGradient:
 def _cross_entropy(spec: CrossEntropy) -> LossFunction:
     smoothing = spec.label_smoothing
 
-    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Array, Array | None]:
+    def function(
+        outputs: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> tuple[Array, Array | None]:
         logits, labels, kept = _read_logits(spec, outputs, fields)
         shifted = logits - logits.max(axis=-1, keepdims=True)
         log_sum = np.log(np.exp(shifted).sum(axis=-1))
@@ -134,7 +138,9 @@ def _read(spec: Loss, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> 
         raise spec.missing(outputs, fields) from None
 
 
-def _read_aligned(spec: Loss, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Array, Array]:
+def _read_aligned(
+    spec: Loss, outputs: Mapping[str, Any], fields: Mapping[str, Any]
+) -> tuple[Array, Array]:
     output, target = spec.align(*_read(spec, outputs, fields))
     return output, target.astype(output.dtype, copy=False)
 
@@ -160,7 +166,7 @@ def _sample_means(values: Array) -> Array:
 
 
 def _per_position(cotangent: Array, shape: tuple[int, ...]) -> Array:
-    """The cotangent of each position; that of a sample is shared by the positions that were averaged."""
+    """The cotangent of each position; positions that were averaged share that of their sample."""
     if cotangent.shape == shape:
         return cotangent
     shared = cotangent / np.prod(shape[1:], dtype=np.int64)

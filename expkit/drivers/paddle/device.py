@@ -22,7 +22,9 @@ def find_device(name: Any) -> str:
     """
     allowed = "allowed: auto, cpu, gpu, gpu:N"
     if not isinstance(name, str):
-        message = f"is {name!r}; {allowed} (a list of devices is for drivers with several processes)"
+        message = (
+            f"is {name!r}; {allowed} (a list of devices is for drivers with several processes)"
+        )
         raise ConfigError([Problem("driver.device", message, "driver.device=auto")])
     there = paddle.device.cuda.device_count() if paddle.is_compiled_with_cuda() else 0
     if name == "auto":
@@ -31,7 +33,9 @@ def find_device(name: Any) -> str:
     if kind == "cpu" and not index:
         return "cpu"
     if kind != "gpu" or (index and not index.isdigit()):
-        raise ConfigError([Problem("driver.device", f"is {name!r}; {allowed}", "driver.device=auto")])
+        raise ConfigError(
+            [Problem("driver.device", f"is {name!r}; {allowed}", "driver.device=auto")]
+        )
     if int(index or 0) >= there:
         message = f"is {name!r}, but this Paddle sees {there} GPUs"
         raise ConfigError([Problem("driver.device", message, "driver.device=cpu")])

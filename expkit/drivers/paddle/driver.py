@@ -25,6 +25,7 @@ from expkit.core.errors import ConfigError, DriverError, Problem
 from expkit.core.loss_scale import LossScale
 from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
 from expkit.drivers.paddle.average import PaddleParameterAverage
+from expkit.drivers.paddle.device import find_device, to_device
 from expkit.drivers.paddle.losses import loss_function
 from expkit.drivers.paddle.optimizers import OptimizerSet
 from expkit.drivers.paddle.precision import autocast, check_precision, unscale
@@ -36,8 +37,6 @@ from expkit.drivers.paddle.state import (
     to_host,
     untouched_rng,
 )
-from expkit.drivers.paddle.device import find_device, to_device
-
 from expkit.losses import Loss
 
 
@@ -62,7 +61,7 @@ class PaddleDriver(Driver):
         self,
         device: str = "auto",
         precision: str = "fp32",
-        compile: bool = False,  # noqa: A002 - the name that users of torch.compile know
+        compile: bool = False,
         num_threads: int | None = None,
         loss_scale: float = 65536.0,
         loss_scale_growth_every: int = 2000,
@@ -73,7 +72,9 @@ class PaddleDriver(Driver):
         check_precision(precision, self.device)
         self._compile = compile
         self._num_threads = num_threads
-        self._scale = LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
+        self._scale = (
+            LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
+        )
         self._model: nn.Layer | None = None
         self._optimizers = OptimizerSet(None, {})
         self._sync = True
@@ -81,7 +82,7 @@ class PaddleDriver(Driver):
         self._token_share: Tensor | None = None
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def setup(self, seed: int) -> None:
         """See `Driver.setup`."""
@@ -97,7 +98,9 @@ class PaddleDriver(Driver):
         self._model = None
         self._optimizers = OptimizerSet(None, {})
 
-    def prepare(self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None) -> None:
+    def prepare(
+        self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
+    ) -> None:
         """See `Driver.prepare`."""
         if not isinstance(model, nn.Layer):
             message = f"is {type(model).__module__}.{type(model).__qualname__}; driver=paddle needs a paddle.nn.Layer"
@@ -121,7 +124,7 @@ class PaddleDriver(Driver):
         """See `Driver.optimizer_names`."""
         return tuple(self._optimizers.names)
 
-    # -- the step ---------------------------------------------------------------------------------------------------
+    # -- the step ----------------------------------------------------------------------------------
 
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
@@ -141,7 +144,9 @@ class PaddleDriver(Driver):
             return LossTerm(values, weights * per_token, None)
         return LossTerm(values, samples if values.ndim else None, batch.size)
 
-    def _losses(self, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def _losses(
+        self, outputs: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
         """Values and weights: the model's own loss where it returns one, else the configured loss."""
         if "loss" in outputs:
             values, weights = outputs["loss"], outputs.get("loss_weight")
@@ -237,7 +242,9 @@ class PaddleDriver(Driver):
         """See `Driver.read_losses`."""
         flat = paddle.concat([term.values.detach().reshape([-1]) for term in terms])
         values = to_host(flat).astype(np.float64)
-        weighted = [term.weights.detach().reshape([-1]) for term in terms if term.weights is not None]
+        weighted = [
+            term.weights.detach().reshape([-1]) for term in terms if term.weights is not None
+        ]
         weights = to_host(paddle.concat(weighted)).astype(np.float64) if weighted else np.empty(0)
         return sum_losses(terms, values, weights)
 
@@ -251,7 +258,11 @@ class PaddleDriver(Driver):
             try:
                 fields = to_device(batch.fields)
                 outputs = self._evaluate_call(fields)
-                host = {name: to_host(outputs[name]) for name in needs if name in outputs and name != "loss"}
+                host = {
+                    name: to_host(outputs[name])
+                    for name in needs
+                    if name in outputs and name != "loss"
+                }
                 if "loss" in needs and ("loss" in outputs or self._loss_function is not None):
                     values, weights = self._losses(outputs, fields)
                     own = None if weights is None else to_host(weights)
@@ -265,7 +276,7 @@ class PaddleDriver(Driver):
         """See `Driver.learning_rates`."""
         return self._optimizers.learning_rates()
 
-    # -- state ------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def model_state(self) -> dict[str, NDArray[Any]]:
         """See `Driver.model_state`."""

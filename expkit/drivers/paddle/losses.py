@@ -1,4 +1,4 @@
-"""The losses in Paddle: one value per sample, on the device, with the options resolved when the function is made."""
+"""The losses in Paddle: one value per sample, on the device, options resolved beforehand."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _CUT_OFF = 64
 def loss_function(spec: Loss) -> LossFunction:
     """The function ``(outputs, fields) -> (values, weights)`` of a spec.
 
-    Values have one entry per sample and weights are None; where positions of a sample count differently both have
-    the shape of the target. Half-precision outputs are judged in float32.
+    Values have one entry per sample and weights are None; where positions of a sample count
+    differently both have the shape of the target. Half-precision outputs are judged in float32.
     """
     if isinstance(spec, CrossEntropy):
         return _cross_entropy(spec)
@@ -78,7 +78,8 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
         rows, row_labels = (logits, labels) if flat else (logits.flatten(0, -2), labels.flatten())
         values = _negative_log_likelihood(rows, row_labels, ignored)
         if smoothing:
-            # Paddle's own smoothing makes labels one-hot first, which a negative ignore_index breaks.
+            # Paddle's own smoothing makes labels one-hot first, which a negative ignore_index
+            # breaks.
             evenly = paddle.logsumexp(rows, axis=-1) - rows.mean(-1)
             values = (1 - smoothing) * values + smoothing * evenly
             if spec.ignore_index is not None:
@@ -96,8 +97,9 @@ def _negative_log_likelihood(logits: Any, labels: Any, ignored: int) -> Any:
     """-log softmax at the label: logits (N, C), labels (N,); 0 where the label is to be ignored."""
     logs = functional.log_softmax(logits, -1)
     values = functional.nll_loss(logs, labels, ignore_index=ignored, reduction="none")
-    # On CPUs Paddle cuts log-probabilities off at -64 (and with them cross_entropy at 64): the loss of a run that
-    # diverges would look bounded. Looking is cheap there; the rare correction is the plain formula.
+    # On CPUs Paddle cuts log-probabilities off at -64 (and with them cross_entropy at 64): the loss
+    # of a run that diverges would look bounded. Looking is cheap there; the rare correction is the
+    # plain formula.
     if values.place.is_cpu_place() and values.numpy().max(initial=0) >= _CUT_OFF:
         logs = logits - paddle.logsumexp(logits, axis=-1, keepdim=True)
         values = functional.nll_loss(logs, labels, ignore_index=ignored, reduction="none")
@@ -126,8 +128,12 @@ def _elementwise(spec: Loss) -> Callable[[Any, Any], Any]:
     if isinstance(spec, MeanAbsoluteError):
         return lambda output, target: functional.l1_loss(output, target, reduction="none")
     if isinstance(spec, BinaryCrossEntropy):
-        return lambda output, target: functional.binary_cross_entropy_with_logits(output, target, reduction="none")
+        return lambda output, target: functional.binary_cross_entropy_with_logits(
+            output, target, reduction="none"
+        )
     if isinstance(spec, Huber):
         delta = float(spec.delta)
-        return lambda output, target: functional.smooth_l1_loss(output, target, reduction="none", delta=delta)
+        return lambda output, target: functional.smooth_l1_loss(
+            output, target, reduction="none", delta=delta
+        )
     raise unknown_loss(spec)

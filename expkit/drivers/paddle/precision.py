@@ -16,7 +16,8 @@ AUTOCAST = {"fp32": None, "bf16": "bfloat16", "fp16": "float16"}
 def check_precision(precision: str, device: str) -> None:
     """Raise ConfigError for a precision that is unknown or that the device cannot do.
 
-    Paddle's auto_cast does nothing on a CPU but warn, so that a run would quietly stay fp32: refused instead.
+    Paddle's auto_cast does nothing on a CPU but warn, so that a run would quietly stay fp32:
+    refused instead.
     """
     if precision not in AUTOCAST:
         message = f"is {precision!r}; allowed: {', '.join(AUTOCAST)}"

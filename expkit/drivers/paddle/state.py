@@ -58,7 +58,12 @@ def rng_state() -> dict[str, Any]:
     for generator in paddle.get_rng_state():
         device, seed, offset, words = generator.__getstate__()
         generators.append(
-            {"device": device, "seed": seed, "offset": offset, "words": np.array(words, dtype=np.uint8)}
+            {
+                "device": device,
+                "seed": seed,
+                "offset": offset,
+                "words": np.array(words, dtype=np.uint8),
+            }
         )
     return host_rng_state() | {"paddle": {str(i): state for i, state in enumerate(generators)}}
 

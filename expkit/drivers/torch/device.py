@@ -22,14 +22,18 @@ def find_device(name: Any) -> torch.device:
     """
     allowed = "allowed: auto, cpu, cuda, cuda:N, mps"
     if not isinstance(name, str):
-        message = f"is {name!r}; {allowed} (a list of devices is for drivers with several processes)"
+        message = (
+            f"is {name!r}; {allowed} (a list of devices is for drivers with several processes)"
+        )
         raise ConfigError([Problem("driver.device", message, "driver.device=auto")])
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name.replace("gpu", "cuda"))
     except RuntimeError:
-        raise ConfigError([Problem("driver.device", f"is {name!r}; {allowed}", "driver.device=auto")]) from None
+        raise ConfigError(
+            [Problem("driver.device", f"is {name!r}; {allowed}", "driver.device=auto")]
+        ) from None
     if device.type == "cuda":
         there = torch.cuda.device_count()
         if (device.index or 0) >= there:
@@ -40,7 +44,9 @@ def find_device(name: Any) -> torch.device:
         message = "is 'mps', which this machine does not have"
         raise ConfigError([Problem("driver.device", message, "driver.device=cpu")])
     if device.type not in ("cpu", "mps"):
-        raise ConfigError([Problem("driver.device", f"is {name!r}; {allowed}", "driver.device=auto")])
+        raise ConfigError(
+            [Problem("driver.device", f"is {name!r}; {allowed}", "driver.device=auto")]
+        )
     return device
 
 

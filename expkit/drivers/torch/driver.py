@@ -25,6 +25,7 @@ from expkit.core.errors import ConfigError, DriverError, Problem
 from expkit.core.loss_scale import LossScale
 from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
 from expkit.drivers.torch.average import TorchParameterAverage
+from expkit.drivers.torch.device import find_device, to_device
 from expkit.drivers.torch.losses import loss_function
 from expkit.drivers.torch.optimizers import OptimizerSet
 from expkit.drivers.torch.precision import autocast, check_precision, unscale
@@ -36,8 +37,6 @@ from expkit.drivers.torch.state import (
     to_host,
     untouched_rng,
 )
-from expkit.drivers.torch.device import find_device, to_device
-
 from expkit.losses import Loss
 
 
@@ -45,7 +44,8 @@ class TorchDriver(Driver):
     """Runs a `torch.nn.Module` on one device.
 
     Args:
-        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:1``,
+            ``mps``.
         precision: ``fp32``, ``bf16`` or ``fp16`` (autocast; fp16 with loss scaling).
         compile: compile the model with torch.compile; needs a C++ compiler on the CPU.
         num_threads: CPU threads of torch; None leaves what OMP_NUM_THREADS or torch chose.
@@ -62,7 +62,7 @@ class TorchDriver(Driver):
         self,
         device: str = "auto",
         precision: str = "fp32",
-        compile: bool = False,  # noqa: A002 - the name that users of torch know
+        compile: bool = False,
         num_threads: int | None = None,
         loss_scale: float = 65536.0,
         loss_scale_growth_every: int = 2000,
@@ -74,7 +74,9 @@ class TorchDriver(Driver):
         check_precision(precision, self._device)
         self._compile = compile
         self._num_threads = num_threads
-        self._scale = LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
+        self._scale = (
+            LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
+        )
         self._model: nn.Module | None = None
         self._optimizers = OptimizerSet(None, {})
         self._sync = True
@@ -82,7 +84,7 @@ class TorchDriver(Driver):
         self._token_share: Tensor | None = None
         self._constants: dict[tuple[Any, ...], Tensor] = {}
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def setup(self, seed: int) -> None:
         """See `Driver.setup`."""
@@ -97,7 +99,9 @@ class TorchDriver(Driver):
         self._model = None
         self._optimizers = OptimizerSet(None, {})
 
-    def prepare(self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None) -> None:
+    def prepare(
+        self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
+    ) -> None:
         """See `Driver.prepare`."""
         if not isinstance(model, nn.Module):
             message = f"is {type(model).__module__}.{type(model).__qualname__}; driver=torch needs a torch.nn.Module"
@@ -122,7 +126,7 @@ class TorchDriver(Driver):
         """See `Driver.optimizer_names`."""
         return tuple(self._optimizers.names)
 
-    # -- the step ---------------------------------------------------------------------------------------------------
+    # -- the step ----------------------------------------------------------------------------------
 
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
@@ -142,7 +146,9 @@ class TorchDriver(Driver):
             return LossTerm(values, weights * per_token, None)
         return LossTerm(values, samples if values.ndim else None, batch.size)
 
-    def _losses(self, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def _losses(
+        self, outputs: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
         """Values and weights: the model's own loss where it returns one, else the configured loss."""
         if "loss" in outputs:
             values, weights = outputs["loss"], outputs.get("loss_weight")
@@ -246,7 +252,11 @@ class TorchDriver(Driver):
             try:
                 fields = to_device(batch.fields, self._device)
                 outputs = self._evaluate_call(fields)
-                host = {name: to_host(outputs[name]) for name in needs if name in outputs and name != "loss"}
+                host = {
+                    name: to_host(outputs[name])
+                    for name in needs
+                    if name in outputs and name != "loss"
+                }
                 if "loss" in needs and ("loss" in outputs or self._loss_function is not None):
                     values, weights = self._losses(outputs, fields)
                     own = None if weights is None else to_host(weights)
@@ -260,7 +270,7 @@ class TorchDriver(Driver):
         """See `Driver.learning_rates`."""
         return self._optimizers.learning_rates()
 
-    # -- state ------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def model_state(self) -> dict[str, NDArray[Any]]:
         """See `Driver.model_state`."""
@@ -299,4 +309,6 @@ class TorchDriver(Driver):
 
     def memory_bytes(self) -> int | None:
         """See `Driver.memory_bytes`."""
-        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+        return (
+            torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+        )

@@ -1,4 +1,4 @@
-"""The losses in torch: one value per sample, on the device, with the options resolved when the function is made."""
+"""The losses in torch: one value per sample, on the device, options resolved beforehand."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NO_LABEL = torch.iinfo(torch.int64).min
 def loss_function(spec: Loss) -> LossFunction:
     """The function ``(outputs, fields) -> (values, weights)`` of a spec.
 
-    Values have one entry per sample and weights are None; where positions of a sample count differently both have
-    the shape of the target. Half-precision outputs are judged in float32.
+    Values have one entry per sample and weights are None; where positions of a sample count
+    differently both have the shape of the target. Half-precision outputs are judged in float32.
     """
     if isinstance(spec, CrossEntropy):
         return _cross_entropy(spec)
@@ -58,7 +58,9 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
     ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
     weigh = None if spec.class_weights is None and spec.ignore_index is None else _weights_of(spec)
 
-    def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def function(
+        outputs: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
         try:
             logits, labels = outputs[output_name], fields[target_name]
         except KeyError:
@@ -70,7 +72,9 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
         if logits.dtype in _HALF:
             logits = logits.float()
         if logits.shape[:-1] != labels.shape or logits.ndim < 2:
-            raise spec.mismatch(logits.shape, labels.shape, "logits (N, ..., C) with labels (N, ...)")
+            raise spec.mismatch(
+                logits.shape, labels.shape, "logits (N, ..., C) with labels (N, ...)"
+            )
         flat = logits.ndim == 2
         values = functional.cross_entropy(
             logits if flat else logits.flatten(0, -2),
@@ -92,9 +96,11 @@ def _weights_of(spec: CrossEntropy) -> Callable[[Tensor, torch.dtype], Tensor]:
 
     def weights(labels: Tensor, dtype: torch.dtype) -> Tensor:
         if spec.class_weights is None:
-            return (labels != spec.ignore_index).to(dtype)
+            return labels.ne(spec.ignore_index).to(dtype)
         if labels.device not in by_device:
-            by_device[labels.device] = torch.tensor(spec.class_weights, dtype=torch.float64, device=labels.device)
+            by_device[labels.device] = torch.tensor(
+                spec.class_weights, dtype=torch.float64, device=labels.device
+            )
         table = by_device[labels.device].to(dtype)
         if spec.ignore_index is None:
             return table[labels]
@@ -111,8 +117,12 @@ def _elementwise(spec: Loss) -> Callable[[Tensor, Tensor], Tensor]:
     if isinstance(spec, MeanAbsoluteError):
         return lambda output, target: functional.l1_loss(output, target, reduction="none")
     if isinstance(spec, BinaryCrossEntropy):
-        return lambda output, target: functional.binary_cross_entropy_with_logits(output, target, reduction="none")
+        return lambda output, target: functional.binary_cross_entropy_with_logits(
+            output, target, reduction="none"
+        )
     if isinstance(spec, Huber):
         delta = float(spec.delta)
-        return lambda output, target: functional.huber_loss(output, target, reduction="none", delta=delta)
+        return lambda output, target: functional.huber_loss(
+            output, target, reduction="none", delta=delta
+        )
     raise unknown_loss(spec)
