@@ -32,12 +32,10 @@ class Loss(ABC):
     target: str = "y"
 
     def __post_init__(self) -> None:
-        for option in ("output", "target"):
+        for option, example in (("output", "output"), ("target", "y")):
             name = getattr(self, option)
             if not isinstance(name, str) or not name:
-                raise _refused(
-                    option, name, "a name", f"loss.{option}={'y' if option == 'target' else option}"
-                )
+                raise _refused(option, name, "a name", f"loss.{option}={example}")
         self._validate()
 
     @abstractmethod
@@ -74,8 +72,8 @@ class Loss(ABC):
         """The error for class labels of type ``dtype``."""
         return DataError(
             f"field {self.target!r} holds class labels of type {dtype}; allowed: int64, int32, "
-            "int16, int8, uint8; "
-            "convert them in the data source, or take a loss for real numbers: loss=mse"
+            "int16, int8, uint8; convert them in the data source, or take a loss for real "
+            "numbers: loss=mse"
         )
 
     def mismatch(
@@ -84,8 +82,7 @@ class Loss(ABC):
         """The error for shapes that do not belong together; nothing is ever broadcast."""
         return DataError(
             f"output {self.output!r} has the shape {tuple(output_shape)} and field {self.target!r} "
-            "the shape "
-            f"{tuple(target_shape)}; allowed: {allowed}"
+            f"the shape {tuple(target_shape)}; allowed: {allowed}"
         )
 
     def align(self, output: Any, target: Any) -> tuple[Any, Any]:
@@ -151,8 +148,8 @@ class CrossEntropy(Loss):
         if self.class_weights is not None and len(self.class_weights) != classes:
             raise DataError(
                 f"loss.class_weights has {len(self.class_weights)} weights, but output "
-                f"{self.output!r} has {classes} "
-                f"classes; give {classes} weights, or none: loss.class_weights=null"
+                f"{self.output!r} has {classes} classes; give {classes} weights, or none: "
+                "loss.class_weights=null"
             )
         wrong = (targets < 0) | (targets >= classes)
         if self.ignore_index is not None:
@@ -163,9 +160,8 @@ class CrossEntropy(Loss):
             )
             raise DataError(
                 f"field {self.target!r} holds the label {_first(targets, wrong)}; allowed: 0 to "
-                f"{classes - 1}{ignored}, "
-                f"for output {self.output!r} has {classes} classes; mend the labels, or give the "
-                "model more outputs"
+                f"{classes - 1}{ignored}, for output {self.output!r} has {classes} classes; mend "
+                "the labels, or give the model more outputs"
             )
 
 
@@ -173,9 +169,8 @@ class CrossEntropy(Loss):
 class BinaryCrossEntropy(Loss):
     """Cross entropy of targets in [0, 1] under the sigmoid of logits.
 
-    Several outputs of a sample are averaged.
-
-    max(x, 0) - x * y + log(1 + exp(-abs(x))), the form that never overflows.
+    max(x, 0) - x * y + log(1 + exp(-abs(x))), the form that never overflows; several outputs of a
+    sample are averaged.
     """
 
     def _validate(self) -> None:
@@ -188,8 +183,7 @@ class BinaryCrossEntropy(Loss):
         if wrong.any():
             raise DataError(
                 f"field {self.target!r} holds {_first(targets, wrong)}; binary cross entropy "
-                "allows 0 to 1; "
-                "for more than two classes: loss=cross_entropy"
+                "allows 0 to 1; for more than two classes: loss=cross_entropy"
             )
 
 
@@ -219,9 +213,8 @@ class MeanAbsoluteError(Regression):
 class Huber(Loss):
     """Squared near the target, absolute far from it (Huber 1964).
 
-    Several outputs of a sample are averaged.
-
-    d ** 2 / 2 where abs(d) <= delta, else delta * (abs(d) - delta / 2), with d = output - target.
+    d ** 2 / 2 where abs(d) <= delta, else delta * (abs(d) - delta / 2), with d = output - target;
+    several outputs of a sample are averaged.
 
     Attributes:
         delta: where the two parts meet.
@@ -242,8 +235,7 @@ def unknown_loss(spec: object) -> ConfigError:
     """The error for a spec that a driver has no function for."""
     message = (
         f"is {type(spec).__name__}; allowed: CrossEntropy, BinaryCrossEntropy, MeanSquaredError, "
-        "MeanAbsoluteError, "
-        "Huber, or a callable (outputs, batch) -> loss"
+        "MeanAbsoluteError, Huber, or a callable (outputs, batch) -> loss"
     )
     return ConfigError([Problem("loss", message, "loss=cross_entropy")])
 
@@ -256,8 +248,7 @@ def _check_numbers(
     if targets.dtype.kind not in kinds:
         raise DataError(
             f"field {loss.target!r} is of type {targets.dtype}; {type(loss).__name__} allows "
-            "numbers such as float32; "
-            "convert it in the data source"
+            "numbers such as float32; convert it in the data source"
         )
     # Shapes alone decide: an empty array of the output's shape per sample stands for it.
     loss.align(np.empty((0, *output_shape[1:])), np.empty((0, *targets.shape[1:])))

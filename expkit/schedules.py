@@ -1,8 +1,8 @@
 """Learning-rate schedules: the factor of the base rate as a function of the optimizer step.
 
-All begin with an optional linear warm-up. A schedule is evaluated at t = step, updates being
-counted from 1: `Linear` over T steps gives update t the rate 1 - t / T, and the last one 0. After its last
-step a schedule stays where it is.
+All begin with an optional linear warm-up. A schedule is evaluated at t = step, the first update at
+t = 1: `Linear` over T steps gives update t the rate 1 - t / T, and the last one 0. After the last
+step of the run a schedule stays where it is.
 """
 
 from __future__ import annotations

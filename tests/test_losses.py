@@ -1,8 +1,13 @@
 import re
+from dataclasses import fields
+from pathlib import Path
 
+import expkit.conf
 import numpy as np
 import pytest
+import yaml
 
+import expkit.losses
 from expkit.core.errors import ConfigError, DataError
 from expkit.losses import (
     BinaryCrossEntropy,
@@ -135,3 +140,19 @@ def test_binary_targets_lie_between_0_and_1():
         DataError, match=r"holds 2 at position 1; .*allows 0 to 1; .*loss=cross_entropy"
     ):
         BinaryCrossEntropy().check(np.array([1, 2]), (2,))
+
+
+OPTIONS = sorted(Path(expkit.conf.__path__[0], "loss").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", OPTIONS, ids=lambda path: path.stem)
+def test_each_option_of_the_loss_group_is_a_spec_with_its_defaults(path):
+    options = yaml.safe_load(path.read_text())
+    if path.stem == "none":
+        assert options == {}
+        return
+    module, _, kind = options.pop("_target_").rpartition(".")
+    assert module == "expkit.losses"
+    loss = getattr(expkit.losses, kind)
+    assert loss(**options) == loss()
+    assert options.keys() == {field.name for field in fields(loss)}

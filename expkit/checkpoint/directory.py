@@ -171,11 +171,10 @@ def read_file(path: Path, limit: int) -> bytes:
     Raises:
         DamageError: there is no such file.
     """
-    with _opened(path.parent) as directory:
-        return _read(directory, path.name, limit)
+    return _read(None, str(path), limit)
 
 
-def _read(directory: int, name: str, limit: int) -> bytes:
+def _read(directory: int | None, name: str, limit: int) -> bytes:
     """What could lead elsewhere, block or never end is refused unread."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

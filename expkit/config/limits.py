@@ -14,6 +14,7 @@ MAX_OVERRIDE_LENGTH = 4_000
 MAX_OVERRIDES = 1_000
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
+MAX_INTERPOLATIONS = 1_000
 
 _OPENING = re.compile(r"[\[({]|\$\{")
 
@@ -100,7 +101,10 @@ class _Scan:
         for event in events:
             message = None
             if isinstance(event, yaml.AliasEvent):
-                message = self._value(self._sizes.get(str(event.anchor), 1), None)
+                size = self._sizes.get(str(event.anchor))
+                message = self._value(size or 1, None)
+                if size is None:
+                    message = f"refers to {show(event.anchor)}, which stands nowhere before it"
             elif isinstance(event, yaml.ScalarEvent):
                 if event.anchor:
                     self._sizes[event.anchor] = 1

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 
 from expkit.config.catalog import Catalog
 from expkit.config.limits import MAX_OVERRIDES, check_override_text, override_key
-from expkit.config.schema import CLOSED, LISTED, LISTS, NEEDED, OPTIONAL, kinds
+from expkit.config.schema import CLOSED, LISTED, LISTS, NEEDED, OPTIONAL, RunConfig, kinds
 from expkit.config.suggestion import listing, literal, nearest, show
 from expkit.core.errors import Problem
 
@@ -160,18 +160,18 @@ def _check(
     elif given.is_group:
         yield from _check_choice(given, catalog)
     elif given.mark == "+" and _is_fixed(given.key):
-        message = f"+ adds a key, but the keys of {given.group} are fixed"
-        yield Problem(given.key, message, given.text.lstrip("+"))
+        yield Problem(given.key, "is no key to be added: it is fixed", given.text.lstrip("+"))
+    elif given.mark == "~" and _is_fixed(given.key):
+        yield Problem(
+            given.key, "is a fixed key, it can only be given another value", f"{given.key}=..."
+        )
 
 
 def _is_fixed(key: str) -> bool:
-    """Whether a key is of a closed group, and not one that maps names of the user's choice."""
-    group, _, name = key.partition(".")
-    return (
-        group in CLOSED
-        and "." not in name
-        and get_origin(kinds(CLOSED[group]).get(name)) is not dict
-    )
+    """Whether the schema has a key, and not as one that maps names of the user's choice."""
+    group, _, name = key.rpartition(".")
+    known = kinds(CLOSED.get(group, RunConfig)) if group in CLOSED or not group else {}
+    return name in known and get_origin(known[name]) is not dict
 
 
 def _check_choice(given: Assignment, catalog: Catalog) -> Iterator[Problem]:
@@ -206,10 +206,7 @@ def _grammar(text: str, error: BaseException) -> Problem:
     if not equals and not key.startswith("~"):
         return Problem(shown, "is no override; allowed: key=value, group=option, +key=value, ~key")
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    hint = (
-        f"'{key}=\"{value}\"'"
-        if value and '"' not in value and value.isprintable() and len(value) <= 80
-        else ""
-    )
+    quotable = value.isprintable() and len(value) <= 80 and not value.startswith(("[", "{"))
+    hint = f"'{key}=\"{value}\"'" if value and quotable and '"' not in value else ""
     message = f"{show(value)} can't be parsed ({reason[:120]}); quote text with = , : or brackets"
     return Problem(shown, message, hint)

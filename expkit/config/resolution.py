@@ -10,7 +10,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from expkit.config.catalog import Catalog
-from expkit.config.limits import MAX_DEPTH, MAX_VALUES
+from expkit.config.limits import MAX_DEPTH, MAX_INTERPOLATIONS
 from expkit.config.suggestion import listing
 from expkit.core.errors import Problem
 
@@ -33,7 +33,7 @@ class _Resolver:
         self._root = root
         self._choices = choices
         self._catalog = catalog
-        self._values = 0
+        self._interpolations = 0
 
     def mapping(self, node: DictConfig, path: str) -> dict[str, Any]:
         """The entries that have a value."""
@@ -46,13 +46,9 @@ class _Resolver:
         return result
 
     def _entry(self, node: DictConfig | ListConfig, name: Any, key: str) -> tuple[bool, Any]:
-        self._values += 1
-        if self._values > MAX_VALUES or key.count(".") > MAX_DEPTH:
-            if not any(problem.key == "config" for problem in self.problems):
-                message = (
-                    f"has more than {MAX_VALUES} values, or is deeper than {MAX_DEPTH}: {key[:60]}"
-                )
-                self.problems.append(Problem("config", message))
+        self._interpolations += OmegaConf.is_interpolation(node, name)
+        if self._interpolations > MAX_INTERPOLATIONS or key.count(".") > MAX_DEPTH:
+            self._give_up(key)
             return False, None
         if OmegaConf.is_missing(node, name):
             self.problems.append(Problem(key, "has no value yet (???); give one", f"{key}=..."))
@@ -70,6 +66,15 @@ class _Resolver:
             )
             return True, [entry for found, entry in entries if found]
         return True, value
+
+    def _give_up(self, key: str) -> None:
+        """Say once that the config grows without end."""
+        if not any(problem.key == "config" for problem in self.problems):
+            message = (
+                f"has more than {MAX_INTERPOLATIONS} interpolations, or keys nested more than "
+                f"{MAX_DEPTH} deep, at {key[:60]}"
+            )
+            self.problems.append(Problem("config", message))
 
     def _unresolved(
         self, node: DictConfig | ListConfig, name: Any, key: str, error: BaseException

@@ -22,7 +22,7 @@ class UserConfigs(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the directories before the primary one, so that a user's option comes first."""
-        for directory in reversed(self.directories):
+        for directory in self.directories:
             search_path.prepend(provider="user", path=f"file://{directory}", anchor="main")
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from expkit.core.errors import ConfigError, Problem
 from expkit.core.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Best:
     def state(self) -> dict[str, Any]:
         """As JSON values."""
         return {
+            "monitor": self._judged_by,
             "score": self.score,
             "metrics": self.metrics,
             "epoch": self.epoch,
@@ -73,6 +75,21 @@ class Best:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` gave."""
+        """Take back what ``state`` gave.
+
+        Raises:
+            ConfigError: that best was judged by another metric, so that no score compares with it.
+        """
+        self._checked = state["score"] is not None
+        if self._checked and state["monitor"] != self._judged_by:
+            message = (
+                f"is {self._judged_by or 'null'}, but the best checkpoint so far was judged by "
+                f"{state['monitor']}; allowed: the same as before, or a new run with init_from"
+            )
+            raise ConfigError([Problem("monitor", message, f"monitor={state['monitor']}")])
         self.score, self.metrics = state["score"], dict(state["metrics"])
         self.epoch, self.step = state["epoch"], state["step"]
+
+    @property
+    def _judged_by(self) -> str | None:
+        return None if self._monitor is None else str(self._monitor)

@@ -114,18 +114,24 @@ def _named_outputs(
                     f"{model} returned {type(outputs).__name__}; allowed: one tensor, which is then called "
                     "'output', or a dict of tensors by name"
                 )
-            outputs = {"output": outputs}
-        if not names:
-            return outputs
-        absent = [name for name in names if name not in outputs]
-        if absent:
-            raise DataError(
-                f"trainer.output_mapping renames the output {absent[0]!r}, which {model} does not return; "
-                f"it returns: {', '.join(map(str, outputs))}"
-            )
-        return {names.get(name, name): value for name, value in outputs.items()}
+            return _output_names(names, {"output": outputs}, model)
+        return _output_names(names, outputs, model)
 
     return named
+
+
+def _output_names(
+    names: Mapping[str, str], outputs: Mapping[str, Any], model: str
+) -> Mapping[str, Any]:
+    if not names:
+        return outputs
+    absent = [name for name in names if name not in outputs]
+    if absent:
+        raise DataError(
+            f"trainer.output_mapping renames the output {absent[0]!r}, which {model} does not "
+            f"return; it returns: {', '.join(map(str, outputs))}"
+        )
+    return {names.get(name, name): value for name, value in outputs.items()}
 
 
 def user_loss(

@@ -67,7 +67,7 @@ class RunDirectoryError(ExpkitError):
 
 
 class NonFiniteLossError(ExpkitError):
-    """The loss became NaN or infinite."""
+    """The loss or a weight became NaN or infinite."""
 
 
 class CallbackError(ExpkitError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from expkit.core.batch import Batch, EvalLoader
+from expkit.core.binding import Binding
 from expkit.core.driver import Driver
 from expkit.core.errors import ExpkitError, StepError
 from expkit.core.metric import MetricGroup, NoMetrics
@@ -22,6 +23,7 @@ class Evaluator:
         metrics: what to compute besides the loss (`expkit.metrics.MetricSet`).
         model: a model to prepare the driver with; None where the driver holds one already.
         loss: its loss, see `Driver.prepare`.
+        binding: how it is called, see `Driver.prepare`.
         limit_batches: evaluate no more than this many batches of each set; None = all.
         overfit_batches: where greater than 0, evaluate on this many training batches instead.
     """
@@ -34,11 +36,12 @@ class Evaluator:
         metrics: MetricGroup | None = None,
         model: Any = None,
         loss: Any = None,
+        binding: Binding | None = None,
         limit_batches: int | None = None,
         overfit_batches: int = 0,
     ) -> None:
         if model is not None:
-            driver.prepare(model, None, loss)
+            driver.prepare(model, None, loss, binding)
         self._driver = driver
         self._metrics = metrics or NoMetrics()
         self._needs = self._metrics.needs | {"loss"}
@@ -77,7 +80,7 @@ class Evaluator:
             except ExpkitError:
                 raise
             except Exception as error:
-                raise step_error("evaluation", [batch], error) from error
+                raise step_error("evaluation", batch, error) from error
             if "loss" in outputs:
                 loss += _loss_sums(outputs, batch)
         self._metrics.reduce(self._driver.group)
@@ -96,8 +99,11 @@ def _loss_sums(outputs: Mapping[str, Any], batch: Batch) -> np.ndarray[Any, np.d
     return np.array([(values * counts).sum(), batch.size], dtype=np.float64)
 
 
-def step_error(what: str, batches: Iterable[Batch], error: Exception) -> StepError:
-    """An error of a step with the data-set indices of its samples in it."""
-    indices = np.concatenate([batch.indices for batch in batches])
+def step_error(what: str, batch: Batch, error: Exception) -> StepError:
+    """An error of a step with the data-set indices of its micro-batch in it."""
+    indices = batch.indices
     shown = ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")
-    return StepError(f"{what} on samples [{shown}] failed: {type(error).__name__}: {error}")
+    message = f"{what} on samples [{shown}] failed: {type(error).__name__}: {error}"
+    if len(indices) == 1:
+        message += " (a batch of one sample; data.drop_last=true leaves a short last batch out)"
+    return StepError(message)

@@ -19,13 +19,18 @@ class Limits:
     """
 
     def __init__(self, n_epochs: int | None, max_steps: int | None, max_time: float | None) -> None:
-        limits = {"n_epochs": n_epochs, "max_steps": max_steps, "max_time": max_time}
         problems = [
-            Problem(f"trainer.{key}", f"is {value}; it must be 0 or more")
-            for key, value in limits.items()
-            if value is not None and not value >= 0
+            Problem(
+                f"trainer.{key}", f"is {value!r}; allowed: {what}, 0 or more, or null for no limit"
+            )
+            for key, what, value in (
+                ("n_epochs", "a whole number", n_epochs),
+                ("max_steps", "a whole number", max_steps),
+                ("max_time", "seconds", max_time),
+            )
+            if value is not None and not _is_amount(value, whole=key != "max_time")
         ]
-        if all(value is None for value in limits.values()):
+        if n_epochs is None and max_steps is None and max_time is None:
             message = "n_epochs, max_steps and max_time are all null: it would never end"
             problems.append(Problem("trainer", message, "trainer.max_steps=1000"))
         if problems:
@@ -50,3 +55,8 @@ class Limits:
         if self.n_epochs is not None and steps_per_epoch is not None:
             limits.append(self.n_epochs * steps_per_epoch)
         return min(limits) if limits else None
+
+
+def _is_amount(value: object, whole: bool) -> bool:
+    is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    return is_number and value >= 0  # type: ignore[operator]

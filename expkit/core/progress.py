@@ -45,6 +45,17 @@ class Progress:
         """Training time so far, on a clock that never goes back."""
         return self.seconds_before + time.monotonic() - self._started
 
+    def __str__(self) -> str:
+        """Step, and epoch counted from 1, for people."""
+        ended = self.step > 0 and (self.epoch_step == 0 or self.epoch_ended)
+        epoch = self.epoch if self.epoch_step == 0 and ended else self.epoch + 1
+        within = (
+            "done"
+            if ended
+            else f"at {self.epoch_step} of {self.steps_per_epoch or 'unknown'} steps"
+        )
+        return f"step {self.step}, epoch {epoch} {within}"
+
     def start_clock(self) -> None:
         """Count seconds from now on."""
         self._started = time.monotonic()

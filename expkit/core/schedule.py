@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from expkit.core.driver import Driver
 from expkit.core.errors import ConfigError, Problem
+
+log = logging.getLogger(__name__)
 
 
 class Schedule(ABC):
@@ -69,21 +73,91 @@ class ConstantRate(Schedule):
         """Has none."""
 
 
-def one_for_each(
-    schedule: Schedule | Mapping[str, Schedule] | None, optimizers: Sequence[str]
-) -> list[Schedule]:
-    """The schedule of each optimizer, in the order of their names.
+def first_rates(driver: Driver) -> dict[str, float]:
+    """The learning rate of each optimizer's first group by the optimizer's name: base rates before the first update."""
+    rates = driver.learning_rates()
+    names = driver.optimizer_names
+    if len(names) == 1:
+        return {names[0]: next(iter(rates.values()))}
+    return {
+        name: next(rate for key, rate in rates.items() if f"{key}/".startswith(f"lr/{name}/"))
+        for name in names
+    }
+
+
+class ScheduleSet:
+    """The schedules of all optimizers; one schedule may serve several of them.
 
     Args:
         schedule: one for all, one for each by name, or None for constant rates.
-        optimizers: names of the optimizers.
+        base_rates: see `first_rates`.
 
     Raises:
         ConfigError: a mapping whose names are not those of the optimizers.
     """
-    if not isinstance(schedule, Mapping):
-        return [schedule or ConstantRate()] * len(optimizers)
-    if set(schedule) != set(optimizers):
-        message = f"has {sorted(schedule)}; allowed: one schedule, or one for each optimizer: {sorted(optimizers)}"
-        raise ConfigError([Problem("schedule", message)])
-    return [schedule[name] for name in optimizers]
+
+    def __init__(
+        self, schedule: Schedule | Mapping[str, Schedule] | None, base_rates: Mapping[str, float]
+    ) -> None:
+        if not isinstance(schedule, Mapping):
+            schedule = dict.fromkeys(base_rates, schedule or ConstantRate())
+        elif set(schedule) != set(base_rates):
+            message = f"has {sorted(schedule)}; allowed: one schedule, or one for each optimizer: {sorted(base_rates)}"
+            raise ConfigError([Problem("schedule", message)])
+        self._by_optimizer = {name: schedule[name] for name in base_rates}
+        self._distinct: dict[str, Schedule] = {}  # each by the first optimizer that it serves
+        for name, each in self._by_optimizer.items():
+            if not any(each is known for known in self._distinct.values()):
+                self._distinct[name] = each
+        self._in_order = tuple(self._by_optimizer.values())
+        self._base_rates = dict(base_rates)
+        self._total_steps: int | None = None
+
+    def prepare(self, total_steps: int | None, steps_per_epoch: int | None) -> None:
+        """Tell each schedule the horizon, see `Schedule.prepare`."""
+        self._total_steps = total_steps
+        for name, schedule in self._distinct.items():
+            schedule.prepare(total_steps, steps_per_epoch, self._base_rates[name])
+
+    @property
+    def needs_monitor(self) -> str | None:
+        """Name of a schedule that follows the monitored value; None where none does. Known when they are prepared."""
+        return next((type(each).__name__ for each in self._in_order if each.needs_monitor), None)
+
+    def factors(self, update: int) -> list[float]:
+        """One factor per optimizer for update number ``update``, from 1."""
+        return [schedule.factor(update) for schedule in self._in_order]
+
+    def observe(self, value: float, larger_is_better: bool) -> None:
+        """Tell each schedule once, see `Schedule.observe`."""
+        for schedule in self._distinct.values():
+            schedule.observe(value, larger_is_better)
+
+    def state(self) -> dict[str, Any]:
+        """As JSON values: what the schedules keep, and what their rates come from."""
+        return {
+            "total_steps": self._total_steps,
+            "base_rates": self._base_rates,
+            "types": {
+                name: type(schedule).__name__ for name, schedule in self._by_optimizer.items()
+            },
+            "states": {name: schedule.state() for name, schedule in self._by_optimizer.items()},
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state`` gave; where the config has changed since, it rules, and a line says so."""
+        own = self.state()
+        for name, schedule in self._by_optimizer.items():
+            if state["types"].get(name) == own["types"][name]:
+                schedule.load_state(state["states"][name])
+        changes = [
+            f"{what} {own[key]} (was {state[key]})"
+            for key, what in (
+                ("base_rates", "learning rates"),
+                ("types", "schedules"),
+                ("total_steps", "length in steps"),
+            )
+            if own[key] != state[key]
+        ]
+        if changes:
+            log.info("the present config rules over the checkpoint: %s", ", ".join(changes))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
 
 from expkit.core.batch import Window
 from expkit.core.driver import Driver, LossTerm
-from expkit.core.errors import ExpkitError
+from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.evaluator import step_error
 from expkit.core.events import Context, EventBus
 from expkit.core.loss_record import LossRecord
 from expkit.core.period import Period
-from expkit.core.schedule import Schedule
+from expkit.core.schedule import ScheduleSet
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,12 @@ class Step:
         events: told of each part of the step.
         context: what the callbacks see; its progress is counted here.
         losses: where the losses are kept until somebody reads them.
-        schedules: one for each optimizer.
+        schedules: the learning rates.
         clip_norm: greatest global L2 norm of the gradients; None = no clipping.
         log_every: steps whose record will be written.
+
+    Raises:
+        ConfigError: a norm that nothing can be clipped to.
     """
 
     def __init__(
@@ -36,10 +39,13 @@ class Step:
         events: EventBus,
         context: Context,
         losses: LossRecord,
-        schedules: Sequence[Schedule],
+        schedules: ScheduleSet,
         clip_norm: float | None,
         log_every: Period,
     ) -> None:
+        if clip_norm is not None and not 0 < clip_norm < math.inf:
+            message = f"is {clip_norm!r}; allowed: a finite number above 0, or null for no clipping"
+            raise ConfigError([Problem("trainer.clip_norm", message, "trainer.clip_norm=1.0")])
         self._driver = driver
         self._events = events
         self._context = context
@@ -56,7 +62,7 @@ class Step:
         """
         context, driver, events = self._context, self._driver, self._events
         scale = 1.0 / window.weight
-        last = window.batches[-1]
+        batch = last = window.batches[-1]
         terms: list[LossTerm] = []
         try:
             for batch in window.batches:
@@ -79,7 +85,7 @@ class Step:
         except ExpkitError:
             raise
         except Exception as error:
-            raise step_error(f"step {context.progress.step + 1}", window.batches, error) from error
+            raise step_error(f"step {context.progress.step + 1}", batch, error) from error
 
     def _update(self, window: Window, terms: list[LossTerm]) -> None:
         """Clip, update, count; or leave the update out where a callback asked for it or the gradients overflowed."""
@@ -94,7 +100,7 @@ class Step:
             if self._clip_norm is not None:
                 self._driver.clip_gradients(self._clip_norm)
             update = progress.step - progress.skipped_steps + 1
-            if not self._driver.optimizer_step([s.factor(update) for s in self._schedules]):
+            if not self._driver.optimizer_step(self._schedules.factors(update)):
                 progress.skipped_steps += 1
                 log.warning(
                     "step %d: the gradients overflowed, its update is left out", progress.step + 1

@@ -20,10 +20,10 @@ from expkit.core.loss_record import LossRecord
 from expkit.core.metric import MetricGroup
 from expkit.core.monitor import Monitor
 from expkit.core.period import Period, PeriodLike
-from expkit.core.preflight import check_targets
+from expkit.core.preflight import check_targets, check_weights
 from expkit.core.progress import Progress
 from expkit.core.result import Result
-from expkit.core.schedule import Schedule, one_for_each
+from expkit.core.schedule import Schedule, ScheduleSet, first_rates
 from expkit.core.step import Step
 from expkit.core.store import MemoryStore, Store
 
@@ -115,6 +115,9 @@ class Trainer:
         self.driver = driver
         driver.setup(seed)
         driver.prepare(model, optimizer, loss, binding)
+        if not driver.optimizer_names:
+            message = "is null, so nothing would be trained; allowed: a spec of expkit.optimizers"
+            raise ConfigError([Problem("optimizer", message, "optimizer=adam")])
         self._loader: TrainLoader = data.train_loader(
             rank=driver.rank,
             world_size=driver.world_size,
@@ -149,8 +152,7 @@ class Trainer:
         self._load_best = load_best
         self._store = checkpoint or MemoryStore()
         self._logger = logger or NullLogger()
-        self._schedules = one_for_each(schedule, driver.optimizer_names)
-        self._prepare_schedules()
+        self._schedules = self._make_schedules(schedule)
         self._losses = LossRecord(driver)
         self._step = Step(
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
@@ -190,7 +192,10 @@ class Trainer:
             self._end_epoch()
         while not self._done():
             self._epoch()
-        if not self._interrupted and self._evaluated_step < 0 and not self._eval_every.is_never:
+        lacks_evaluation = self._evaluated_step < min(
+            progress.step, 1
+        )  # one before training counts for no other
+        if lacks_evaluation and not self._interrupted and not self._eval_every.is_never:
             self._evaluate(counts=progress.step > 0)
         if (
             progress.step > 0
@@ -265,14 +270,13 @@ class Trainer:
         metrics = self.evaluator.run()
         self._logger.log("eval", progress.step, progress.epoch, metrics)
         self.result.metrics = metrics
+        self._evaluated_step = progress.step
         if counts:
-            self._evaluated_step = progress.step
             context.eval_metrics = metrics
             if self._best.see(metrics, progress.epoch, progress.step):
                 context.save_requested = True
             if self._best.latest is not None and self.monitor is not None:
-                for schedule in self._schedules:
-                    schedule.observe(metrics[self.monitor.name], self.monitor.larger_is_better)
+                self._schedules.observe(metrics[self.monitor.name], self.monitor.larger_is_better)
         else:
             self._best.check(metrics)
         self.events.fire("eval_end", context, metrics)
@@ -283,6 +287,7 @@ class Trainer:
         self.context.save_requested = False
         self._losses.read()
         state = self.state()
+        check_weights(state["model"], progress.step)
         self.events.fire("save", self.context, state)
         fresh = self._evaluated_step == progress.step
         self._store.save(
@@ -304,8 +309,9 @@ class Trainer:
                 "best": self._best.state(),
                 "losses": self._losses.state(),
                 "evaluated_step": self._evaluated_step,
+                "metrics": self.result.metrics,
             },
-            "schedules": [schedule.state() for schedule in self._schedules],
+            "schedules": self._schedules.state(),
             "callbacks": self.events.state(),
         }
 
@@ -317,15 +323,25 @@ class Trainer:
         self._best.load_state(trainer["best"])
         self._losses.load_state(trainer["losses"])
         self._evaluated_step = trainer["evaluated_step"]
+        self.result.metrics = self.context.eval_metrics = dict(trainer["metrics"])
         self._saved_step = self.progress.step
-        for schedule, saved in zip(self._schedules, state["schedules"], strict=True):
-            schedule.load_state(saved)
+        self._schedules.load_state(state["schedules"])
         self.events.load_state(state["callbacks"])
         self.events.fire("load", self.context, state)
+        log.info("going on after %s", self.progress)
 
     def _take_best(self) -> None:
         """Leave the weights of the best evaluation in the model."""
         if not self._load_best or self._best.step is None or self._best.step == self.progress.step:
+            return
+        found = self._store.best()
+        if found is None or found.step != self._best.step:
+            log.warning(
+                "the weights of the best evaluation (step %d) are in none of the checkpoints that this run keeps; "
+                "those of step %d stay",
+                self._best.step,
+                self.progress.step,
+            )
             return
         state, _ = self._store.load("best")
         self.driver.load_model_state(state["model"])
@@ -340,15 +356,18 @@ class Trainer:
             self._store.wait()
         except Exception:
             log.exception("while the run ended with %s", type(error).__name__)
-        if isinstance(error, KeyboardInterrupt) and self._on_exception != "raise":
+        if isinstance(error, KeyboardInterrupt):
             self._interrupted = True
             self.context.stop_reason = self.context.stop_reason or "KeyboardInterrupt"
-        elif isinstance(error, Exception) and self._on_exception == "ignore":
-            log.error("training ended early: %s", error, exc_info=error)
+            if self._on_exception != "raise":
+                return
+        else:
             self.result.status = "failed"
             self.context.stop_reason = f"{type(error).__name__}: {error}"
-        else:
-            raise error
+            if self._on_exception == "ignore" and isinstance(error, Exception):
+                log.error("training ended early: %s", error, exc_info=error)
+                return
+        raise error
 
     def _finish_result(self) -> None:
         result, progress, best = self.result, self.progress, self._best
@@ -360,12 +379,16 @@ class Trainer:
         result.skipped_steps = progress.skipped_steps
         result.best_eval, result.best_epoch, result.best_step = best.metrics, best.epoch, best.step
 
-    def _prepare_schedules(self) -> None:
-        base_lr = next(iter(self.driver.learning_rates().values()))
-        for schedule in {id(each): each for each in self._schedules}.values():
-            schedule.prepare(self.progress.total_steps, self.progress.steps_per_epoch, base_lr)
-            if schedule.needs_monitor and (self.monitor is None or self._eval_every.is_never):
-                message = f"{type(schedule).__name__} follows the monitored metric, but nothing is monitored or evaluated"
-                raise ConfigError(
-                    [Problem("schedule", message, "monitor=-loss trainer.eval_every=1ep")]
-                )
+    def _make_schedules(self, schedule: Schedule | Mapping[str, Schedule] | None) -> ScheduleSet:
+        progress = self.progress
+        schedules = ScheduleSet(schedule, first_rates(self.driver))
+        schedules.prepare(progress.total_steps, progress.steps_per_epoch)
+        is_judged = (
+            self.monitor is not None and not self._eval_every.is_never and self.evaluator.has_data
+        )
+        if schedules.needs_monitor and not is_judged:
+            message = f"{schedules.needs_monitor} follows the monitored metric, but nothing is monitored or evaluated"
+            raise ConfigError(
+                [Problem("schedule", message, "monitor=-loss trainer.eval_every=1ep")]
+            )
+        return schedules

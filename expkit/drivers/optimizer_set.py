@@ -256,7 +256,7 @@ def _matches(patterns: Patterns, *paths: str) -> bool:
 
 
 def native_of(
-    group: ParameterGroup, framework: str, kind: type, *args: Any, **arguments: Any
+    group: ParameterGroup, framework: str, kind: Any, *args: Any, **arguments: Any
 ) -> Any:
     """Make a native optimizer.
 

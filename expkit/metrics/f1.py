@@ -18,9 +18,9 @@ AVERAGES = ("macro", "micro", "weighted", "none")
 class PrecisionRecallF1(Metric):
     """F1 under the metric's own name, with ``name/precision`` and ``name/recall``.
 
-    precision = tp / (tp + fp), recall = tp / (tp + fn), F1 = 2 tp / (2 tp + fp + fn) (van Rijsbergen 1979). A ratio
-    0 / 0 of a class that occurs is 0. Classes that occur neither as label nor as prediction are
-    left out of means. NaN over no samples.
+    precision = tp / (tp + fp), recall = tp / (tp + fn), F1 = 2 tp / (2 tp + fp + fn) (van
+    Rijsbergen 1979). A ratio 0 / 0 of a class that occurs is 0. Classes that occur neither as
+    label nor as prediction are left out of means. NaN over no samples.
 
     Args:
         average: ``macro`` = mean over classes, ``micro`` = from the counts of all classes together,

@@ -72,8 +72,7 @@ class ForeignMetric(GatheredMetric):
             if (weights[used] != 1).any():
                 raise DataError(
                     f"{self._kind} is a metric of another library and knows no weights; got "
-                    f"{weights[used].min()}; "
-                    "allowed: 0 and 1"
+                    f"{weights[used].min()}; allowed: 0 and 1"
                 )
             predictions, targets = predictions[used], targets[used]
         if not len(predictions):
@@ -99,15 +98,12 @@ class ForeignMetric(GatheredMetric):
         if len(states) > 1:
             message = (
                 f"{self._kind} is a metric of another library and cannot be reduced over "
-                f"{len(states)} ranks; allowed: "
-                "one process, or a metric of expkit.metrics"
+                f"{len(states)} ranks; allowed: one process, or a metric of expkit.metrics"
             )
             raise ConfigError([Problem("metrics", message, "driver.num_processes=1")])
 
     def compute(self) -> dict[str, float]:
-        """What the object computes: a number, a mapping, or a sequence by its names or "
-        "positions.
-        """
+        """What the object computes: a number, a mapping, or a sequence by names or positions."""
         result = getattr(self._metric, self._finish)()
         if isinstance(result, Mapping):
             return {str(name): float(value) for name, value in result.items()}

@@ -69,9 +69,8 @@ class LabelReader:
         else:
             raise DataError(
                 f"{self._owner}: output {self._output!r} has the shape {output.shape} and field "
-                f"{self._target!r} the "
-                f"shape {target.shape}; allowed: scores (N, ..., C) or labels (N, ...) with labels "
-                "(N, ...)"
+                f"{self._target!r} the shape {target.shape}; allowed: scores (N, ..., C) or labels "
+                "(N, ...) with labels (N, ...)"
             )
         return (
             predicted,
@@ -103,8 +102,8 @@ class LabelReader:
             return
         raise DataError(
             f"{self._owner} compares class labels, but field {self._target!r} is of type "
-            f"{target.dtype}; allowed: "
-            "integers, or 0.0 and 1.0; for real numbers: metrics=regression"
+            f"{target.dtype}; allowed: integers, or 0.0 and 1.0; for real numbers: "
+            "metrics=regression"
         )
 
 

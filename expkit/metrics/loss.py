@@ -22,7 +22,9 @@ class MeanLoss(MeanMetric):
     needs = ("loss",)
 
     def terms(
-        self, outputs: HostArrays, fields: Mapping[str, Any]
+        self,
+        outputs: HostArrays,
+        fields: Mapping[str, Any],  # noqa: ARG002 - the loss has seen them
     ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The loss of each sample and what it counts."""
         return loss_terms(outputs)
@@ -41,7 +43,9 @@ class Perplexity(MeanMetric):
     needs = ("loss",)
 
     def terms(
-        self, outputs: HostArrays, fields: Mapping[str, Any]
+        self,
+        outputs: HostArrays,
+        fields: Mapping[str, Any],  # noqa: ARG002 - the loss has seen them
     ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """The loss of each sample and its tokens."""
         return loss_terms(outputs)

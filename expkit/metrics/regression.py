@@ -95,15 +95,13 @@ def read_numbers(
     if predictions.dtype.kind not in "iuf" or targets.dtype.kind not in "iuf":
         raise DataError(
             f"{owner}: output {output!r} is of type {predictions.dtype} and field {target!r} of "
-            f"type {targets.dtype}; "
-            "allowed: real numbers"
+            f"type {targets.dtype}; allowed: real numbers"
         )
     left, right = predictions.shape, targets.shape
     if left != right and left != (*right, 1) and right != (*left, 1):
         raise DataError(
             f"{owner}: output {output!r} has the shape {left} and field {target!r} the shape "
-            f"{right}; allowed: equal "
-            "shapes, or one of them with a last axis of length 1 more"
+            f"{right}; allowed: equal shapes, or one of them with a last axis of length 1 more"
         )
     shape = min(left, right, key=len)
     return predictions.reshape(shape).astype(np.float64), targets.reshape(shape).astype(np.float64)

@@ -55,8 +55,7 @@ class MetricSet:
         """Give each rank the state of all ranks together; once, after the last update.
 
         All arrays of one type and one operation travel in one message. A summed state may have
-        grown to different
-        sizes: what a rank has not seen is 0.
+        grown to different sizes: what a rank has not seen is 0.
         """
         for metric in self.metrics.values():
             if isinstance(metric, GatheredMetric):
@@ -117,8 +116,7 @@ def _common_layout(ranks: list[Layout]) -> Layout:
             if len(shape) != len(size) or (op != "sum" and shape != size):
                 raise DataError(
                     f"metric {name}: state {part!r} has the shape {shape} on rank {rank} and "
-                    f"{size} on rank 0; "
-                    "allowed: equal shapes, or for sums axes of other lengths"
+                    f"{size} on rank 0; allowed: equal shapes, or for sums axes of other lengths"
                 )
             common[name, part] = (tuple(map(max, size, shape)), dtype, op)
     return common

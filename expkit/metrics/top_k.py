@@ -70,14 +70,11 @@ class TopKAccuracy(MeanMetric):
         if scores.ndim < 2 or scores.shape[:-1] != target.shape or target.dtype.kind not in "iu":
             raise DataError(
                 f"TopKAccuracy: output {self._output!r} is {scores.dtype} of shape {scores.shape}, "
-                "field "
-                f"{self._target!r} is {target.dtype} of shape {target.shape}; allowed: scores (N, "
-                "..., C) with integer "
-                "labels (N, ...)"
+                f"field {self._target!r} is {target.dtype} of shape {target.shape}; allowed: "
+                "scores (N, ..., C) with integer labels (N, ...)"
             )
         if self._k > scores.shape[-1]:
             raise DataError(
                 f"TopKAccuracy has k={self._k}, but output {self._output!r} has {scores.shape[-1]} "
-                "classes; "
-                f"allowed: 1 to {scores.shape[-1]}"
+                f"classes; allowed: 1 to {scores.shape[-1]}"
             )

@@ -474,6 +474,17 @@ def test_a_bad_pointer_is_ignored_with_one_line(make, root, save, caplog, which,
     assert f"{which}.json" in caplog.text
 
 
+def test_the_root_may_be_a_link_to_another_disk(tmp_path, save, caplog):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "disk")
+    store = CheckpointStore(tmp_path / "checkpoints", background=False)
+    for step in (5, 10):
+        save(store, step, 0.5)
+    assert store.load("last")[1].step == 10
+    assert steps(tmp_path / "disk") == [5, 10]
+    assert not caplog.records
+
+
 def test_good_checkpoints_are_loaded_without_a_word(make, save, caplog):
     store = make()
     for step in (5, 10):

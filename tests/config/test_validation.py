@@ -30,7 +30,7 @@ def test_groups_are_swapped_and_leaves_overridden():
         "trainer.max_steps=null",
         "trainer.max_time=1h30m",
         'output_dir="a dir/with = sign"',
-        "tags=[größe,β]",
+        "tags=['größe','β']",
         "optimizer.lr=1e-2",
     ]
     config = check(overrides).config
@@ -55,9 +55,11 @@ def test_every_experiment_composes_and_names_its_run(name):
     assert check([f"experiment={name}"]).config["name"] == name
 
 
-@pytest.mark.parametrize("name", ["fast", "overfit", "profile"])
-def test_every_debug_preset_composes(name):
-    assert check([f"debug={name}", "experiment=digits_cnn"]).config["trainer"]["n_epochs"] != 30
+@pytest.mark.parametrize(("name", "n_epochs"), [("fast", 1), ("overfit", 100), ("profile", 2)])
+def test_debug_preset_stands_before_the_experiment(name, n_epochs):
+    config = check([f"debug={name}", "experiment=digits_cnn"]).config
+    assert config["trainer"]["n_epochs"] == n_epochs
+    assert config["name"] == "digits_cnn"
 
 
 def test_plus_before_a_group_of_the_defaults_list_changes_nothing():
@@ -80,74 +82,108 @@ def test_misspelt_key_names_the_nearest(problems):
     assert "\n" not in str(problem)
 
 
+MENDED = [
+    ("n_epochs=3", "trainer.n_epochs=3"),
+    ("trainer.save_every=3", "checkpoint.save_every=3"),
+    ("lr=0.1", "optimizer.lr=0.1"),
+    ("model.hiden=[3]", "model.hidden=[3]"),
+    ("callbacks.progress.stile=bar", "callbacks.progress.style=bar"),
+    ("+trainer.n_epochs=3", "trainer.n_epochs=3"),
+    ("+trainer.n_epoch=3", "trainer.n_epochs=3"),
+    ("~trainer.n_epochs", "trainer.n_epochs=..."),
+    ("~seed", "seed=..."),
+    ("+sed=3", "seed=3"),
+    ("trainer.input_mapping={a: b}", "+trainer.input_mapping={a: b}"),
+    ("trainer.n_epochs=None", "trainer.n_epochs=null"),
+    ("trainer.n_epochs=five", "trainer.n_epochs=20"),
+    ("trainer.n_epochs=2.5", "trainer.n_epochs=20"),
+    ("trainer.n_epochs=2.0", "trainer.n_epochs=2"),
+    ("trainer.n_epochs=true", "trainer.n_epochs=20"),
+    ("trainer.load_best=yes", "trainer.load_best=true"),
+    ("trainer.eval_every=0", "trainer.eval_every=1ep"),
+    ("trainer.accumulate=0", "trainer.accumulate=1"),
+    ("data.batch_size=1000000000000", "data.batch_size=32"),
+    ("data.batch_size=-1", "data.batch_size=32"),
+    ("driver.precision=fp8", "driver.precision=fp32"),
+    ("seed=-1", "seed=0"),
+    ("resume=None", "resume=null"),
+    ("name=../../x", "name=null"),
+    ("name=a/b", "name=null"),
+    (f"name={'x' * 300}", "name=null"),
+    ('name="a\nb"', "name=null"),
+    ('name="a=b"', "name=null"),
+    ("model=cnnn", "model=cnn"),
+    ("callbacks=[progress,earlystop]", "callbacks=[progress,early_stop]"),
+    ("data.source.split_seed=a=b", "'data.source.split_seed=\"a=b\"'"),
+]
+
+
+def packed(overrides):
+    """The overrides in as few groups as may be checked together: one of each key in a group."""
+    groups = []
+    for override in overrides:
+        key = override.partition("=")[0].strip("+~")
+        group = next((group for group in groups if key not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[key] = override
+    return [list(group.values()) for group in groups]
+
+
+@pytest.mark.parametrize("overrides", packed(override for override, _ in MENDED))
+def test_wrong_overrides_are_refused_each_with_one_that_mends_it(problems, overrides):
+    hints = dict(MENDED)
+    found = problems(*overrides)
+    assert sorted(problem.hint for problem in found.values()) == sorted(
+        hints[override] for override in overrides
+    )
+
+
 @pytest.mark.parametrize(
     ("override", "hint"),
     [
-        ("n_epochs=3", "trainer.n_epochs=3"),
-        ("trainer.save_every=3", "checkpoint.save_every=3"),
-        ("lr=0.1", "optimizer.lr=0.1"),
-        ("model.hiden=[3]", "model.hidden=[3]"),
-        ("callbacks.progress.stile=bar", "callbacks.progress.style=bar"),
-        ("+trainer.n_epochs=3", "trainer.n_epochs=3"),
-        ("+sed=3", "seed=3"),
-        ("trainer.input_mapping={a: b}", "+trainer.input_mapping={a: b}"),
-        ("trainer.n_epochs=None", "trainer.n_epochs=null"),
-        ("trainer.n_epochs=five", "trainer.n_epochs=20"),
-        ("trainer.n_epochs=2.5", "trainer.n_epochs=20"),
-        ("trainer.n_epochs=2.0", "trainer.n_epochs=2"),
-        ("trainer.n_epochs=true", "trainer.n_epochs=20"),
-        ("trainer.load_best=yes", "trainer.load_best=true"),
-        ("trainer.eval_every=0", "trainer.eval_every=1ep"),
-        ("trainer.accumulate=0", "trainer.accumulate=1"),
-        ("data.batch_size=1000000000000", "data.batch_size=32"),
-        ("data.batch_size=-1", "data.batch_size=32"),
-        ("driver.precision=fp8", "driver.precision=fp32"),
-        ("seed=-1", "seed=0"),
-        ("resume=None", "resume=null"),
-        ("name=../../x", "name=null"),
-        ("name=a/b", "name=null"),
-        (f"name={'x' * 300}", "name=null"),
-        ('name="a\nb"', "name=null"),
-        ('name="a=b"', "name=null"),
         ("monitor=acuracy", "monitor=accuracy"),
         ("monitor=loss", "monitor=-loss"),
         ("monitor=--loss", "monitor=-loss"),
-        ("model=cnnn", "model=cnn"),
-        ("callbacks=[progress,earlystop]", "callbacks=[progress,early_stop]"),
-        ("data.source.split_seed=a=b", "'data.source.split_seed=\"a=b\"'"),
     ],
 )
-def test_wrong_override_is_refused_with_one_that_mends_it(problems, override, hint):
-    found = problems(override)
-    assert [problem.hint for problem in found.values()] == [hint]
+def test_wrong_monitor_is_refused_with_one_that_works(problems, override, hint):
+    assert problems(override)["monitor"].hint == hint
+
+
+NONSENSE = [
+    ("optimizer.lr=nan", "optimizer.lr"),
+    ("optimizer.lr=inf", "optimizer.lr"),
+    ("optimizer.lr=-1", "optimizer.lr"),
+    ("model.dropout=1.0", "model.dropout"),
+    ("model.hidden=[0]", "model.hidden"),
+    ("model=../../x", "model"),
+    ("model=null", "model"),
+    ("model=[mlp,cnn]", "model"),
+    ("model.hidden.x=3", "model.hidden.x"),
+    ("seed=${seed}", "seed"),
+    ("model.activation=${nowhere.x}", "model.activation"),
+    ("trainer=null", "trainer"),
+    ("~trainer.n_epoch", "trainer.n_epoch"),
+    ("tags=[größe]", "tags"),
+    ("nonsense", "nonsense"),
+    ("=3", "'=3'"),
+    ("a[=3", "a["),
+    ("hydra.searchpath=[x]", "hydra.searchpath"),
+    ("callbacks=[progress,on_best]", "callbacks.on_best.function._target_"),
+]
+
+
+@pytest.mark.parametrize("overrides", packed(override for override, _ in NONSENSE))
+def test_nonsense_is_refused_by_its_key(problems, overrides):
+    keys = dict(NONSENSE)
+    assert {keys[override] for override in overrides} <= set(problems(*overrides))
 
 
 @pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("optimizer.lr=nan", "optimizer.lr"),
-        ("optimizer.lr=inf", "optimizer.lr"),
-        ("optimizer.lr=-1", "optimizer.lr"),
-        ("model.dropout=1.0", "model.dropout"),
-        ("model.hidden=[0]", "model.hidden"),
-        ("model=../../x", "model"),
-        ("model=null", "model"),
-        ("model=[mlp,cnn]", "model"),
-        ("model.hidden.x=3", "model.hidden.x"),
-        ("seed=${seed}", "seed"),
-        ("model.activation=${nowhere.x}", "model.activation"),
-        ("trainer=null", "trainer"),
-        ("~trainer.n_epoch", "trainer.n_epoch"),
-        ("nonsense", "nonsense"),
-        ("=3", "'=3'"),
-        ("a[=3", "a["),
-        ("hydra.searchpath=[x]", "hydra.searchpath"),
-        ("~driver", "model._target_"),
-        ("~optimizer", "optimizer"),
-        ("callbacks=[progress,on_best]", "callbacks.on_best.function._target_"),
-    ],
+    ("override", "key"), [("~driver", "model._target_"), ("~optimizer", "optimizer")]
 )
-def test_nonsense_is_refused_by_its_key(problems, override, key):
+def test_needed_group_can_not_be_removed(problems, override, key):
     assert key in problems(override)
 
 
@@ -291,7 +327,8 @@ def test_unknown_option_in_a_users_file_is_found(write, problems):
 
 
 def test_exponential_interpolations_are_refused(write, problems):
-    rows = [f"  v{n}: [{', '.join([f'${{model.v{n - 1}}}'] * 10)}]" for n in range(1, 12)]
+    tenfold = ", ".join(['"${{model.v{0}}}"'] * 10)
+    rows = [f"  v{n + 1}: [{tenfold.format(n)}]" for n in range(11)]
     text = "\n".join(["# @package _global_", "model:", "  v0: [1]", *rows])
     write("conf/experiment/bomb.yaml", text)
     started = time.monotonic()

@@ -37,7 +37,7 @@ def predicted(draw):
     return predictions, targets, weights, draw(st.lists(st.integers(0, n), max_size=4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(predicted(), st.sampled_from(list(PEERS)))
 def test_errors_are_those_of_scikit_learn(feed, case, kind):
     predictions, targets, weights, cuts = case

@@ -203,7 +203,8 @@ class NumpyDriver(Driver):
     def _tensors(self) -> dict[str, Array]:
         model = self.unwrap()
         parameters = {path: parameter.value for path, parameter in model.named_parameters().items()}
-        return parameters | model.named_buffers()
+        tensors: dict[str, Array] = parameters | model.named_buffers()
+        return tensors
 
     def model_state(self) -> dict[str, Array]:
         """See `Driver.model_state`."""

@@ -99,7 +99,8 @@ def _cross_entropy_gradient(spec: CrossEntropy) -> LossGradient:
         factors = _per_position(cotangent, labels.shape)
         if kept is not None:
             factors = factors * kept
-        return slopes * factors[..., None].astype(slopes.dtype, copy=False)
+        result: Array = slopes * factors[..., None].astype(slopes.dtype, copy=False)
+        return result
 
     return gradient
 

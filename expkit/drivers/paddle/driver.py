@@ -87,7 +87,7 @@ class PaddleDriver(Driver):
     def setup(self, seed: int) -> None:
         """See `Driver.setup`."""
         if self._num_threads is not None:
-            paddle.set_num_threads(self._num_threads)
+            paddle.base.core.set_num_threads(self._num_threads)
         paddle.set_device(self.device)
         stream = derive_seed(seed, "rank", self.rank)
         seed_host(stream)
@@ -140,7 +140,7 @@ class PaddleDriver(Driver):
             return LossTerm(values, weights, batch.size if weights is None else None)
         samples = paddle.to_tensor(batch.weights)
         if weights is not None:
-            per_token = samples.reshape(-1, *[1] * (weights.ndim - 1))
+            per_token = samples.reshape([-1, *[1] * (weights.ndim - 1)])
             return LossTerm(values, weights * per_token, None)
         return LossTerm(values, samples if values.ndim else None, batch.size)
 

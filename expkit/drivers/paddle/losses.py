@@ -58,7 +58,8 @@ def loss_function(spec: Loss) -> LossFunction:
 def _cross_entropy(spec: CrossEntropy) -> LossFunction:
     output_name, target_name, smoothing = spec.output, spec.target, spec.label_smoothing
     ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
-    weigh = None if spec.class_weights is None and spec.ignore_index is None else _weights_of(spec)
+    all_alike = spec.class_weights is None and spec.ignore_index is None
+    weigh = None if all_alike else _weights_of(spec, ignored)
 
     def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:
         try:
@@ -106,16 +107,14 @@ def _negative_log_likelihood(logits: Any, labels: Any, ignored: int) -> Any:
     return values
 
 
-def _weights_of(spec: CrossEntropy) -> Callable[[Any, Any], Any]:
+def _weights_of(spec: CrossEntropy, ignored: int) -> Callable[[Any, Any], Any]:
     """Gives each label its weight: that of its class, and 0 where it is to be ignored."""
 
     def weights(labels: Any, dtype: Any) -> Any:
+        kept = labels != ignored
         if spec.class_weights is None:
-            return (labels != spec.ignore_index).astype(dtype)
+            return kept.astype(dtype)
         table = paddle.to_tensor(spec.class_weights, dtype=dtype, place=labels.place)
-        if spec.ignore_index is None:
-            return table[labels]
-        kept = labels != spec.ignore_index
         return table[paddle.where(kept, labels, paddle.zeros_like(labels))] * kept.astype(dtype)
 
     return weights

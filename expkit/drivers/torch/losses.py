@@ -56,7 +56,8 @@ def loss_function(spec: Loss) -> LossFunction:
 def _cross_entropy(spec: CrossEntropy) -> LossFunction:
     output_name, target_name, smoothing = spec.output, spec.target, spec.label_smoothing
     ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
-    weigh = None if spec.class_weights is None and spec.ignore_index is None else _weights_of(spec)
+    all_alike = spec.class_weights is None and spec.ignore_index is None
+    weigh = None if all_alike else _weights_of(spec, ignored)
 
     def function(
         outputs: Mapping[str, Any], fields: Mapping[str, Any]
@@ -90,22 +91,18 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
     return function
 
 
-def _weights_of(spec: CrossEntropy) -> Callable[[Tensor, torch.dtype], Tensor]:
+def _weights_of(spec: CrossEntropy, ignored: int) -> Callable[[Tensor, torch.dtype], Tensor]:
     """Gives each label its weight: that of its class, and 0 where it is to be ignored."""
     by_device: dict[torch.device, Tensor] = {}
 
     def weights(labels: Tensor, dtype: torch.dtype) -> Tensor:
+        kept = labels.ne(ignored)
         if spec.class_weights is None:
-            return labels.ne(spec.ignore_index).to(dtype)
+            return kept.to(dtype)
         if labels.device not in by_device:
-            by_device[labels.device] = torch.tensor(
-                spec.class_weights, dtype=torch.float64, device=labels.device
-            )
-        table = by_device[labels.device].to(dtype)
-        if spec.ignore_index is None:
-            return table[labels]
-        kept = labels != spec.ignore_index
-        return table[torch.where(kept, labels, 0)] * kept
+            table = torch.tensor(spec.class_weights, dtype=torch.float64, device=labels.device)
+            by_device[labels.device] = table
+        return by_device[labels.device].to(dtype)[torch.where(kept, labels, 0)] * kept
 
     return weights
 

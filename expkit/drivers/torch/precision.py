@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def autocast(function: Callable[..., Any], precision: str, device_type: str) -> 
     return wrapped
 
 
-def unscale(gradients: Sequence[Tensor], scale: float) -> bool:
+def unscale(gradients: list[Tensor], scale: float) -> bool:
     """Divide gradients by the loss scale, in place.
 
     Returns:
