@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Frameworks, Hydra and NumPy are imported where they are needed: help and a refused config shall
 # come at once.
 
+INTERRUPTED = 130
+
 
 def run_command(argv: Sequence[str]) -> int:
     """Carry out a command line.
@@ -28,43 +30,45 @@ def run_command(argv: Sequence[str]) -> int:
         The exit code: 0 success, 1 a failed run, 2 a command that cannot be run, 130 or 143 after a
             stop signal.
     """
-    if sys.path[0] != str(Path.cwd()):  # the user's own modules, also for the console script
-        sys.path.insert(0, str(Path.cwd()))
+    here = str(Path.cwd())
+    if here not in sys.path[:1]:  # the user's own modules, also for the console script
+        sys.path.insert(0, here)
     try:
         command = COMMANDS.get(argv[0]) if argv else None
-        if command is not None:
-            return command(argv[1:])
-        return _experiment(argv)
+        return _experiment(argv) if command is None else command(argv[1:])
     except ConfigError as error:
         return _refuse(error)
     except ExpkitError as error:
         _tell(f"expkit: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def _experiment(argv: Sequence[str]) -> int:
     """Everything that is not a command of its own: overrides, and Hydra's flags."""
-    if any(flag in argv for flag in ("--help", "-h")):
+    arguments = _parse(argv)
+    if arguments.help:
         from expkit.config.help import help_text
 
-        sys.stdout.write(help_text() + "\n")
+        sys.stdout.write(help_text(arguments.config_dir) + "\n")
         return 0
-    if "--version" in argv:
+    if arguments.version:
         from expkit import __version__
 
         sys.stdout.write(f"expkit {__version__}\n")
         return 0
-    arguments = _parse(argv)
-    if arguments.show:
+    from expkit.lineage import with_inherited
+
+    overrides = with_inherited(arguments.overrides, arguments.config_dir)
+    if arguments.shows:
         from expkit.config.handover import hand_to_hydra
 
-        hand_to_hydra(argv, lambda config: None)
+        flags = [text for text in argv if text not in arguments.overrides]
+        hand_to_hydra([*flags, *overrides], lambda _: None)
         return 0
     from expkit.config.validation import check
 
-    overrides = _with_overrides_of_a_run(arguments.overrides)
     composition = check(overrides, config_dir=arguments.config_dir, multirun=arguments.multirun)
     for note in composition.notes:
         _tell(f"note: {note}")
@@ -77,8 +81,12 @@ def _experiment(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """The flags, which are Hydra's, and the overrides."""
-    parser = argparse.ArgumentParser(prog="expkit", add_help=False, exit_on_error=False)
+    parser = argparse.ArgumentParser(
+        prog="expkit", add_help=False, exit_on_error=False, allow_abbrev=False
+    )
     parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--version", action="store_true")
     parser.add_argument("--multirun", "-m", action="store_true")
     parser.add_argument("--config-dir", "-cd", dest="config_dir")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
@@ -95,35 +103,26 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         flags = ", ".join(unknown)
         raise ConfigError([Problem(flags, "no such flag; --help lists what there is", "--help")])
     shown = (arguments.cfg, arguments.info, arguments.hydra_help, arguments.shell_completion)
-    arguments.show = any(shown)
+    arguments.shows = any(shown)
     return arguments
 
 
 def _run(composition: Composition, argv: Sequence[str]) -> Outcome:
     """One run in a directory of its own, or in that of the run that goes on."""
-    from expkit.job import run_job
+    from expkit.job import resume_job, run_job
+    from expkit.lineage import check_beginning
     from expkit.run.directory import RunDirectory
 
+    check_beginning(composition)
     config = composition.config
     exact = composition.hydra.get("run.dir")
     if config["resume"] is not None:
-        run = RunDirectory.open(Path(config["resume"]))
-    elif exact is not None:
+        return resume_job(composition, argv)
+    if exact is not None:
         run = RunDirectory.at(Path(exact))
     else:
         run = RunDirectory.create(Path(config["output_dir"]), config["name"])
-    return run_job(config, composition.overrides, run, sys.argv)
-
-
-def _with_overrides_of_a_run(overrides: Sequence[str]) -> list[str]:
-    """``task=evaluate init_from=RUN`` takes the run's own overrides first, so that its model and data are composed."""
-    given = dict(text.split("=", 1) for text in overrides if "=" in text)
-    source = given.get("init_from")
-    if source is None or given.get("task", "train") == "train":
-        return list(overrides)
-    from expkit.run.history import overrides_of
-
-    return [*overrides_of(Path(source), but=given), *overrides]
+    return run_job(composition, run, argv)
 
 
 def _init(argv: Sequence[str]) -> int:
@@ -138,11 +137,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"init": _init}
 
 def _refuse(error: ConfigError) -> int:
     count = len(error.problems)
-    _tell(
-        "expkit: this cannot be run:"
-        if count == 1
-        else f"expkit: this cannot be run, {count} problems:"
-    )
+    _tell(f"expkit: this cannot be run{'' if count == 1 else f', {count} problems'}:")
     for problem in error.problems:
         _tell(f"  {problem}")
     return error.exit_code

@@ -115,8 +115,14 @@ def test_optimizers_take_the_parameters_that_their_patterns_match():
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
-        ({"default": Adam(params="decoder.*")}, r"optimizer.params: is 'decoder.\*', which matches"),
-        ({"default": Adam(groups=[{"params": "x", "lr": 1}])}, r"groups\[0\]: is 'x', which matches"),
+        (
+            {"default": Adam(params="decoder.*")},
+            r"optimizer.params: is 'decoder.\*', which matches",
+        ),
+        (
+            {"default": Adam(groups=[{"params": "x", "lr": 1}])},
+            r"groups\[0\]: is 'x', which matches",
+        ),
         (
             {"default": Adam(groups=[{"params": "*", "lr": 1}, {"params": "*.bias", "lr": 2}])},
             r"groups\[1\].*earlier groups have taken",

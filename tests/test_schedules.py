@@ -53,7 +53,17 @@ def test_step_counts_its_intervals_from_the_end_of_the_warmup():
 
 
 def test_step_takes_epochs():
-    assert rates(Step(every="2ep", gamma=0.5), 9, per_epoch=2) == [1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25]
+    assert rates(Step(every="2ep", gamma=0.5), 9, per_epoch=2) == [
+        1,
+        1,
+        1,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+    ]
 
 
 def test_constant_stays_after_its_warmup():

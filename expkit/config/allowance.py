@@ -20,6 +20,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Collection
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -77,22 +78,26 @@ def is_below(path: str, packages: Collection[str]) -> bool:
     return any(path.startswith(f"{package}.") for package in packages)
 
 
+def find_module(top: str) -> ModuleSpec | None:
+    """Where a top-level module is, without importing it; None where it is nowhere."""
+    try:
+        # Asked of the path first: special finders may do more than find (setuptools' own, for pip).
+        return PathFinder.find_spec(top) or importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+
+
 def _is_users(top: str) -> bool:
     """Whether a top-level module lies below the working directory, but was not installed there."""
     module = sys.modules.get(top)
-    try:
-        spec = importlib.util.find_spec(top) if module is None else module.__spec__
-    except (ImportError, ValueError):
-        return False
-    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-    if spec is None and module is not None:
-        places = [getattr(module, "__file__", None)]
+    spec = find_module(top) if module is None else module.__spec__
+    places = [getattr(module, "__file__", None)]
+    if spec is not None:
+        places += [spec.origin, *(spec.submodule_search_locations or ())]
     here = Path.cwd().resolve()
-    for place in places:
-        if place is None or place in ("built-in", "frozen", "namespace"):
-            continue
-        path = Path(place).resolve()
-        if path.is_relative_to(here) and not {"site-packages", "dist-packages"} & set(path.parts):
+    for path in (Path(place) for place in places if place):
+        installed = {"site-packages", "dist-packages"} & set(path.parts)
+        if path.is_absolute() and path.resolve().is_relative_to(here) and not installed:
             return True
     return False
 

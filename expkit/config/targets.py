@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from expkit.config.allowance import CLASSES, PARTS, is_allowed, is_below, is_public
+from expkit.config.allowance import CLASSES, PARTS, find_module, is_allowed, is_below, is_public
 from expkit.config.suggestion import listing, nearest, show
 from expkit.core.errors import ConfigError, Problem
 
@@ -60,7 +59,7 @@ def check_call(
         arguments: keyword arguments of the config; ``_args_`` counts as positional, other
             directives are left out.
         key: config key of the node, for errors.
-        supplied: further keyword arguments that the caller will add.
+        supplied: further keyword arguments that the caller will add where they are taken.
 
     Raises:
         ConfigError: names every unknown argument with the nearest right one, and what is missing.
@@ -85,8 +84,9 @@ def check_call(
             meant = f" (did you mean {near}?)" if near else ""
             message = f"{name} takes no such argument{meant}; it takes: {listing(by_name)}"
             problems.append(Problem(f"{key}.{argument}", message))
+    added = [argument for argument in supplied if argument in by_name or takes_any]
     if not problems:
-        problems = list(_missing(signature, arguments, key, name, [*given, *supplied]))
+        problems = list(_missing(signature, arguments, key, name, [*given, *added]))
     if problems:
         raise ConfigError(problems)
 
@@ -157,16 +157,9 @@ def _refusal(where: str, target: str) -> Problem:
         return Problem(
             where, f"{show(target)} may not be a target; did you mean {near}.{name}? {_ALLOWED}"
         )
-    if top.isidentifier() and top not in sys.modules and not _exists(top):
+    if top.isidentifier() and top not in sys.modules and find_module(top) is None:
         return Problem(where, f"there is no module {show(top)}; {_ALLOWED}: {Path.cwd()}")
     return Problem(where, f"{show(target)} may not be a target; {_ALLOWED}")
-
-
-def _exists(top: str) -> bool:
-    try:
-        return importlib.util.find_spec(top) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _import(target: str, where: str) -> Any:

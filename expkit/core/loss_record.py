@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from expkit.core.driver import Driver, LossTerm
 from expkit.core.errors import NonFiniteLossError
 
+Sums = NDArray[np.float64]
+
+_MOST_HELD = 1000
+"""Micro-batches whose losses may wait on the device where nobody asks for them."""
+
 
 class LossRecord:
-    """Holds the losses of the steps since the last reading, on the device, and sums them up exactly.
+    """Holds the losses since the last reading, on the device, and sums them up exactly.
 
     Nothing is computed in a step. A reading brings all losses to the host in one transfer, so that
     a loss that became NaN between two readings is still traced to its own step.
@@ -26,6 +32,8 @@ class LossRecord:
         """Keep the losses of step number ``step`` (1-based)."""
         self._terms += terms
         self._steps += [step] * len(terms)
+        if len(self._terms) >= _MOST_HELD:
+            self.read()
 
     def read(self) -> None:
         """Bring what is held to the host.
@@ -35,22 +43,21 @@ class LossRecord:
         """
         if not self._terms:
             return
-        sums = self._driver.read_losses(self._terms)
+        sums = self._driver.all_reduce(self._driver.read_losses(self._terms))
         steps, self._terms, self._steps = self._steps, [], []
-        total = self._driver.all_reduce(sums.sum(axis=0))
-        if not np.isfinite(total).all():
-            bad = ~np.isfinite(sums).all(axis=1)
-            step = steps[int(bad.argmax())] if bad.any() else steps[0]
-            value = sums[int(bad.argmax()), 0] if bad.any() else total[0]
+        is_bad = ~np.isfinite(sums).all(axis=1)
+        if is_bad.any():
+            first = int(is_bad.argmax())
             raise NonFiniteLossError(
-                f"the training loss became {value} at step {step}; lower optimizer.lr, set trainer.clip_norm=1.0, or "
-                "leave such steps out with callbacks=[progress,nan_guard] callbacks.nan_guard.policy=skip"
+                f"the training loss became {sums[first, 0]} at step {steps[first]}; "
+                "lower optimizer.lr, set trainer.clip_norm=1.0, or leave such steps out with "
+                "callbacks=[progress,nan_guard] callbacks.nan_guard.policy=skip"
             )
-        self._interval += total
-        self._epoch += total
+        self._interval = _added(self._interval, sums)
+        self._epoch = _added(self._epoch, sums)
 
     def interval_mean(self) -> float | None:
-        """Weighted mean loss of the steps since the last call, over all ranks; None where there were none."""
+        """Weighted mean loss since the last call, over all ranks; None where there was none."""
         self.read()
         total, weight = self._interval
         self._interval = np.zeros(2)
@@ -71,3 +78,9 @@ class LossRecord:
     def load_state(self, state: list[float]) -> None:
         """Take back what ``state`` gave."""
         self._epoch, self._interval = np.array(state[:2]), np.array(state[2:])
+
+
+def _added(total: Sums, rows: Sums) -> Sums:
+    """The total plus the rows one by one: when they were read does not show in the last bit."""
+    added: Sums = np.add.accumulate(np.vstack((total, rows)))[-1]
+    return added

@@ -103,11 +103,6 @@ class OptimizerSetBase(ABC):
     def zero(self) -> None:
         """Clear the gradients: there are none afterwards."""
 
-    @property
-    def base_lr(self) -> float:
-        """Base rate of the first group."""
-        return self._updates[0][1].base_rates[0]
-
     def step(self, factors: Sequence[float]) -> None:
         """Update the parameters.
 
@@ -166,7 +161,10 @@ class OptimizerSetBase(ABC):
                     raise CheckpointError(message)
                 homes[path][entry] = value
             for update, part in zip(updates, parts, strict=True):
-                update.load_state(part)
+                try:
+                    update.load_state(part)
+                except CheckpointError as error:
+                    raise CheckpointError(f"state of optimizer {name}: {error}") from error
 
     def _warn_about_the_rest(
         self, trainable: Mapping[str, Any], groups: Sequence[ParameterGroup]

@@ -1,52 +1,132 @@
-"""What an earlier run was made from."""
+"""Earlier runs: which is meant, and what it was made from."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import yaml
 
-from expkit.core.errors import RunDirectoryError
-from expkit.run.directory import OVERRIDES_FILE
+from expkit.core.errors import ConfigError, Problem, RunDirectoryError
+from expkit.run.directory import CHECKPOINTS_DIRECTORY, OVERRIDES_FILE
+from expkit.run.status import STATUS_FILE
 
-_OF_ITS_OWN = frozenset(
-    ("task", "name", "tags", "resume", "init_from", "output_dir", "hydra")
-    + ("trainer", "optimizer", "schedule", "callbacks", "checkpoint", "logger", "debug")
+_OF_THE_COMMAND = frozenset(("task", "resume", "init_from", "output_dir", "hydra"))
+"""What an earlier command said of itself."""
+_OF_TRAINING = frozenset(
+    ("name", "tags", "optimizer", "schedule", "callbacks", "checkpoint", "logger")
 )
-"""Keys and groups that belong to a run and its training rather than to what it trained."""
+"""Groups and keys that say nothing of what was trained, nor of how it is evaluated."""
+_OF_EVALUATION = frozenset(
+    f"trainer.{key}"
+    for key in (
+        "input_mapping",
+        "output_mapping",
+        "whole_batch",
+        "limit_eval_batches",
+        "overfit_batches",
+    )
+)
+"""Of the trainer's keys, those that an evaluation uses too."""
 
 
-def overrides_of(path: Path, but: Collection[str]) -> list[str]:
-    """The overrides that chose a run's model, data and metrics.
+def run_of(path: Path) -> Path:
+    """The run directory that a path names: itself, or the one whose checkpoint it is; absolute."""
+    path = path.absolute()
+    if (path / STATUS_FILE).is_file():
+        return path
+    if path.parent.name == CHECKPOINTS_DIRECTORY:
+        return path.parent.parent
+    return path.parent if path.name == CHECKPOINTS_DIRECTORY else path
 
-    Only group options and values travel, by their names; they are composed again from the config
-    files at hand. What names code (``_target_``) does not, so that a run directory from elsewhere
-    cannot choose what is executed.
+
+def newest_run(root: Path) -> Path:
+    """The training below an output directory that was begun last, a sweep's jobs included.
+
+    What ``run.json`` says decides, not the times of files or their names.
+
+    Raises:
+        RunDirectoryError: there is none.
+    """
+    begun = []
+    for file in (*root.glob(f"*/*/{STATUS_FILE}"), *root.glob(f"*/*/*/{STATUS_FILE}")):
+        try:
+            info = json.loads(file.read_bytes())
+            if info["task"] == "train":
+                begun.append((str(info["created"]), str(file.parent)))
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # never started, or damaged: it is not what is meant
+    if not begun:
+        raise RunDirectoryError(
+            f"there is no run in {root.absolute()} to go on with; "
+            "start one, or name the place by output_dir=..."
+        )
+    return Path(max(begun)[1])
+
+
+def of_resumed(key: str) -> bool:
+    """Whether an override of a run holds for the run that goes on in its place."""
+    return _group(key) not in _OF_THE_COMMAND
+
+
+def of_evaluated(key: str) -> bool:
+    """Whether an override of a run holds for the evaluation of its weights."""
+    if key.startswith("trainer."):
+        return key in _OF_EVALUATION
+    return _group(key) not in _OF_THE_COMMAND | _OF_TRAINING
+
+
+def inherited(run: Path, given: Collection[str], travels: Callable[[str], bool]) -> list[str]:
+    """The overrides of a run that hold again, in their order.
+
+    They are composed again from the config files at hand. What names code (``_target_``) does not
+    travel, so that a run directory from elsewhere cannot choose what is executed.
 
     Args:
-        path: a run directory, or a checkpoint in it.
-        but: keys that are given anew.
+        run: the run directory; without ``overrides.yaml`` there are none.
+        given: keys and groups that are given anew, and hold in place of the run's own.
+        travels: whether the override of a key holds again: `of_resumed` or `of_evaluated`.
 
     Raises:
         RunDirectoryError: the file is damaged.
+        ConfigError: one of them names code and is not given anew.
     """
-    file = next(
-        (p / OVERRIDES_FILE for p in (path, *path.parents[:2]) if (p / OVERRIDES_FILE).is_file()),
-        None,
-    )
-    if file is None:
+    kept = [
+        text
+        for text in saved_overrides(run)
+        if travels(key_of(text)) and not {key_of(text), _group(key_of(text))} & set(given)
+    ]
+    message = f"names code in {run / OVERRIDES_FILE}, which is not taken over; give it again"
+    problems = [Problem(key_of(text), message, text) for text in kept if "_target_" in text]
+    if problems:
+        raise ConfigError(problems)
+    return kept
+
+
+def saved_overrides(run: Path) -> list[str]:
+    """What ``overrides.yaml`` of a run holds; nothing where there is no such file.
+
+    Raises:
+        RunDirectoryError: it is damaged.
+    """
+    file = run / OVERRIDES_FILE
+    if not file.is_file():
         return []
     try:
         overrides = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RunDirectoryError(f"{file} cannot be read: {error}") from error
+        reason = str(error).splitlines()[0]
+        raise RunDirectoryError(f"{file} cannot be read: {reason}") from error
     if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):
         raise RunDirectoryError(f"{file} is damaged: it holds no list of overrides")
-    return [text for text in overrides if _travels(text, but)]
+    return overrides
 
 
-def _travels(text: str, but: Collection[str]) -> bool:
-    key = text.split("=", 1)[0].lstrip("+~")
-    group = key.replace("/", ".").split(".")[0]
-    return "_target_" not in text and group not in _OF_ITS_OWN and key not in but
+def key_of(override: str) -> str:
+    """The key or group that an override sets, without the marks ``+`` and ``~``."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _group(key: str) -> str:
+    return key.replace("/", ".").split(".")[0]

@@ -11,7 +11,6 @@ from expkit.config.overrides import parse
 from expkit.config.validation import check
 from expkit.core.errors import ConfigError
 
-
 CATALOG = make_catalog()
 
 
@@ -98,7 +97,7 @@ def test_two_thousand_overrides_are_refused(problems):
     assert set(problems(*["seed=1"] * 2000)) == {"overrides"}
 
 
-@settings(max_examples=100, deadline=2000)
+@settings(max_examples=50, deadline=2000)
 @given(st.text(max_size=60))
 def test_any_text_is_parsed_or_refused(text):
     good, bad = parse([text], CATALOG, multirun=True)

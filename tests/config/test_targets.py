@@ -3,6 +3,7 @@ import sys
 import pytest
 
 from expkit.config.targets import check_call, check_targets, locate
+from expkit.config.validation import check
 from expkit.core.errors import ConfigError
 
 MODULE = """\
@@ -146,7 +147,7 @@ def test_arguments_are_checked_against_the_signature():
     assert second.key == "model.y"
     with pytest.raises(ConfigError, match="missing a required argument: 'width'"):
         check_call(net, {"depth": 1}, "model")
-    check_call(net, {"depth": 1}, "model", supplied=["width"])
+    check_call(net, {"depth": 1}, "model", supplied=["width", "not_taken"])
     check_call(net, {"depth": 1, "_partial_": True}, "model")
     check_call(net, {"_args_": [3]}, "model")
     check_call(locate("users_module.make", "x"), {"n": 1, "anything": 2}, "model")
@@ -179,3 +180,44 @@ def test_framework_classes_are_found_and_their_functions_refused():
     assert "may not be a target" in refusal("torch.nn.Embedding.from_pretrained")
     assert "may not be a target" in refusal("torch.nn.modules.module.torch.load")
     assert refusal("torch.optim.Adm").endswith("did you mean torch.optim.Adam?")
+
+
+def shipped(driver, model, *overrides):
+    from expkit.build import CONSUMED, SUPPLIED
+
+    config = check([f"driver={driver}", f"model={model}", *overrides]).config
+    check_targets(config, supplied=SUPPLIED, consumed=CONSUMED)
+
+
+EVERY_PART = [
+    [
+        "callbacks=[progress,early_stop,clip_value,ema,lr_monitor,throughput,timer,nan_guard]",
+        "+callbacks=[model_summary,device_memory]",
+        "logger=[tensorboard,csv]",
+        "metrics=[classification,regression,language_model]",
+        "optimizer=sgd",
+    ],
+    ["optimizer=adamw", "schedule=linear", "sampler=sorted", "loss=mse", "checkpoint=none"],
+    ["schedule=plateau", "sampler=sequential", "loss=huber", "data=diabetes"],
+    ["schedule=one_cycle", "loss=binary_cross_entropy", "data=reuters", "model.in_features=1"],
+]
+
+
+@pytest.mark.parametrize("overrides", EVERY_PART)
+def test_every_shipped_part_passes_with_its_keys(overrides):
+    shipped("numpy", "mlp", *overrides)
+
+
+def test_model_without_a_numpy_version_says_so():
+    with pytest.raises(ConfigError, match="NumPy"):
+        shipped("numpy", "cnn")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["torch", "paddle"])
+def test_every_shipped_model_and_driver_passes_with_its_keys(driver):
+    pytest.importorskip(driver)
+    shipped(driver, "mlp")
+    shipped(driver, "cnn")
+    shipped(driver, "text_cnn", "data=reuters")
+    shipped(driver, "transformer", "data=shakespeare")

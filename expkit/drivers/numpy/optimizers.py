@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.state import check_same_paths, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, refused
-from expkit.models.numpy.layers import Parameter
 from expkit.optimizers import SGD, Adam, AdamW, Native
 
 Array = NDArray[Any]
+
+
+class Parameter(Protocol):
+    """What an update needs of a parameter of `expkit.models.numpy`."""
+
+    value: Array
+    grad: Array | None
+    trainable: bool
 
 
 class OptimizerSet(OptimizerSetBase):

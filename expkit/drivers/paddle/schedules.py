@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 from paddle.optimizer.lr import LRScheduler, ReduceOnPlateau
@@ -46,5 +47,8 @@ class NativeSchedule(NativeScheduleBase):
         return dict(self._scheduler.state_dict())
 
     def _write(self, state: dict[str, Any], lr: float) -> None:
-        self._scheduler.set_state_dict(state)
+        with warnings.catch_warnings():
+            # LinearWarmup around another scheduler warns about the state of the inner one.
+            warnings.filterwarnings("ignore", message="There are some unused values")
+            self._scheduler.set_state_dict(state)
         self._scheduler.last_lr = lr

@@ -74,7 +74,8 @@ def load_rng_state(state: Mapping[str, Any]) -> None:
     states = []
     for present, saved in zip(paddle.get_rng_state(), state["paddle"].values(), strict=True):
         words = np.asarray(saved["words"], dtype=np.uint8).tolist()
-        made = type(present).__new__(type(present))
+        kind: Any = type(present)
+        made = kind.__new__(kind)
         made.__setstate__((saved["device"], saved["seed"], saved["offset"], words))
         states.append(made)
     paddle.set_rng_state(states)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[np.float32] | NDArray[np.int64]]
+Arrays = dict[str, NDArray[Any]]
 
 
 def spirals(num_samples: int = 2000, noise: float = 0.02, split_seed: int = 0) -> dict[str, Arrays]:

@@ -1,0 +1,77 @@
+"""One system in a process of its own: a line on standard input asks for a training, a JSON line answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.work import CLOCK, Work
+
+_READ = 5  # losses at the end whose mean is compared
+
+
+def main() -> None:
+    """``python -m benchmarks.worker SYSTEM WORK``, the work as JSON."""
+    name, work = sys.argv[1], Work(**json.loads(sys.argv[2]))
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a system prints shall not look like an answer
+    try:
+        system = importlib.import_module(f"benchmarks.systems.{name}")
+        answer: dict[str, Any] = {"ready": True}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    answers.write(json.dumps(answer) + "\n")
+    for _ in sys.stdin:
+        try:
+            answer = _train(system, work)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+
+
+def _train(system: Any, work: Work) -> dict[str, Any]:
+    for module, seed in (("torch", "manual_seed"), ("paddle", "seed")):
+        if module in sys.modules:
+            getattr(sys.modules[module], seed)(0)
+    random.seed(0)
+    np.random.seed(0)
+    CLOCK.set(work.steps_per_epoch, work.steps - work.steps_per_epoch)
+    gc.collect()
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as directory:
+        wall, cpu = time.perf_counter(), time.process_time()
+        outcome = system.train(work, Path(directory))
+        total, total_cpu = time.perf_counter() - wall, time.process_time() - cpu
+    step, step_cpu = CLOCK.seconds_per_step()
+    return {
+        "step_s": step,
+        "step_cpu_s": step_cpu,
+        "total_s": total,
+        "total_cpu_s": total_cpu,
+        "forwards": CLOCK.forwards,
+        "loss_reads": len(outcome.losses),
+        "last_loss": statistics.fmean(outcome.losses[-_READ:]),
+        "best": outcome.best,
+    }
+
+
+def describe(work: Work) -> str:
+    """A work as the command line takes it."""
+    return json.dumps(dataclasses.asdict(work))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What a command takes over from an earlier run: its overrides, and its weights or its state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from expkit.checkpoint.find import check_source
+from expkit.config.validation import Composition, check
+from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.run.history import inherited, key_of, newest_run, of_evaluated, of_resumed, run_of
+
+LATEST = "latest"
+
+_PLAIN = re.compile(r"[\w./+-]+")
+
+
+def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str]:
+    """The overrides of a command line after those that it takes over.
+
+    ``resume=RUN`` means the run as it was: all of its overrides come first, so that the command
+    need not repeat them. ``task=evaluate init_from=RUN`` takes those that chose its model, data and
+    metrics. What is given now holds in any case. ``resume=latest`` becomes the run that is meant.
+
+    Raises:
+        RunDirectoryError: there is no latest run, or the file of a run's overrides is damaged.
+        ConfigError: the run's overrides name code.
+    """
+    given = [key_of(text) for text in overrides]
+    resume, source = _value(overrides, "resume"), _value(overrides, "init_from")
+    if resume is not None:
+        path = Path(resume)
+        if resume == LATEST:
+            path = newest_run(_output_directory(overrides, config_dir))
+        taken = inherited(run_of(path), given, of_resumed)
+        rest = [text for text in overrides if key_of(text) != "resume"]
+        return [*taken, *rest, override("resume", str(path))]
+    if source is not None and _value(overrides, "task") not in (None, "train"):
+        return [*inherited(run_of(Path(source)), given, of_evaluated), *overrides]
+    return list(overrides)
+
+
+def check_beginning(composition: Composition) -> None:
+    """Look for the run or checkpoint that a config begins with, before anything is made.
+
+    Raises:
+        ConfigError: there is none; or a new directory is named for a run that goes on.
+    """
+    for key in ("resume", "init_from"):
+        path = composition.config[key]
+        if path is None:
+            continue
+        try:
+            check_source(Path(path))
+        except CheckpointError as error:
+            raise ConfigError([Problem(key, str(error))]) from error
+    if composition.config["resume"] is not None and "run.dir" in composition.hydra:
+        message = "has no effect beside resume, which goes on in the run's own directory"
+        raise ConfigError([Problem("hydra.run.dir", message, "init_from=... for a new run")])
+
+
+def override(key: str, value: str) -> str:
+    """An override that sets a key to a text, whatever the text holds."""
+    if _PLAIN.fullmatch(value):
+        return f"{key}={value}"
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)
+    return f'{key}="{escaped}"'
+
+
+def _value(overrides: Sequence[str], key: str) -> str | None:
+    """The text that the command line sets a key to; None for none, null, and what is refused."""
+    value = None
+    for text in overrides:
+        if key_of(text) == key:
+            try:
+                value = OverridesParser.create().parse_override(text).value()
+            except HydraException:
+                return None  # told with all that is wrong when the config is checked
+    return value if isinstance(value, str) else None
+
+
+def _output_directory(overrides: Sequence[str], config_dir: str | None) -> Path:
+    """Where runs are made: the user's files may say it, hence it is composed."""
+    relevant = [text for text in overrides if key_of(text) in ("output_dir", "experiment")]
+    return Path(check(relevant, config_dir=config_dir).config["output_dir"])
