@@ -1,4 +1,4 @@
-"""Paired measurement: each system beside its baseline, in rounds, each in a process of its own."""
+"""Paired measurement: each system right before or after its baseline, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from benchmarks.work import Work
 log = logging.getLogger(__name__)
 
 ROOT = Path(__file__).parent.parent
+GENERATIONS = 2  # fresh processes half-way, so that one lucky memory layout decides nothing
+
 Record = dict[str, Any]
 Pairs = dict[str, list[tuple[Record, Record]]]
-"""System -> (its record, that of its baseline), one for each round."""
+"""System -> (its record, its baseline's record), one pair for each round."""
 
 
 class WorkError(Exception):
@@ -33,18 +35,33 @@ class Worker:
     Args:
         system: name of a module of `benchmarks.systems`.
         work: what it trains.
+
+    Raises:
+        WorkError: the system cannot be imported.
     """
 
     def __init__(self, system: str, work: Work) -> None:
-        command = [sys.executable, "-m", "benchmarks.worker", system, describe(work)]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(), text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE if log.isEnabledFor(logging.DEBUG) else subprocess.DEVNULL,
+            [sys.executable, "-m", "benchmarks.worker", system, describe(work)],
+            cwd=ROOT,
+            env=environment(),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-        self._answer()
+        try:
+            self._answer()
+        except WorkError:
+            self.close()
+            raise
 
     def train(self) -> Record:
-        """Train once."""
+        """Train once.
+
+        Raises:
+            WorkError: it failed.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write("train\n")
@@ -54,6 +71,7 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
@@ -61,6 +79,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
     def _answer(self) -> Record:
         assert self._process.stdout is not None
@@ -69,3 +88,41 @@ class Worker:
         if "error" in answer:
             raise WorkError(answer["error"])
         return answer
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of everything that is measured: one thread, this checkout first."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    quiet = {"GLOG_minloglevel": "3", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+    return {**os.environ, **threads, **quiet, "PYTHONPATH": str(ROOT), **extra}
+
+
+def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs, dict[str, str]]:
+    """Measure systems against their baselines.
+
+    Args:
+        work: what all of them train.
+        baselines: system -> the system it is compared with; itself for a baseline, which shows what
+            chance alone does to a ratio.
+        rounds: pairs of each system.
+
+    Returns:
+        The pairs of each system, and what went wrong by system.
+    """
+    pairs: Pairs = {system: [] for system in baselines}
+    failed: dict[str, str] = {}
+    generations = min(GENERATIONS, rounds)
+    for generation in range(generations):
+        share = range(generation, rounds, generations)
+        with _workers(work, baselines, failed) as workers:
+            for number in share:
+                for system in _rotated(list(baselines), number):
+                    if {system, baselines[system]} & failed.keys():
+                        continue
+                    try:
+                        pairs[system].append(_pair(workers, system, baselines[system], number))
+                    except WorkError as error:
+                        failed[system] = str(error)
+                        log.warning("%s: %s", system, error)
+                log.info("round %d of %d", sum(map(len, pairs.values())), rounds * len(pairs))
+    return pairs, failed

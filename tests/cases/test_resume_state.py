@@ -99,7 +99,7 @@ def test_the_loss_scale_goes_on_where_it_was(tmp_path):
     def make(**options):
         driver = {"precision": "fp16", "loss_scale": 65536.0, "loss_scale_growth_every": 2}
         return make_trainer(
-            "torch", driver_options=driver, optimizer=SGD(lr=1e-4), n_epochs=2, **options
+            "torch", n=200, batch_size=40, driver_options=driver, n_epochs=2, **options
         )
 
     second = stopped_and_resumed(make, tmp_path, 5)

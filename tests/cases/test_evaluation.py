@@ -1,0 +1,142 @@
+"""Theme 5: evaluation and metrics in one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from expkit.core.evaluator import Evaluator
+from expkit.core.events import Callback
+from expkit.data import Data, Sequential
+from expkit.losses import CrossEntropy, MeanAbsoluteError
+from expkit.metrics import Accuracy, MetricSet
+from expkit.optimizers import SGD
+from tests.cases.parts import (
+    Scripted,
+    gradients,
+    make_constant,
+    make_driver,
+    make_mlp,
+    make_trainer,
+    samples,
+    train_constant,
+    weights,
+)
+
+
+class Count(Scripted):
+    """How many samples an evaluation has seen."""
+
+    def reset(self):
+        self.seen = []
+
+    def update(self, outputs, fields, weights):
+        self.seen += fields["index"].tolist()
+        assert weights is None
+
+    def compute(self):
+        return {"count": float(len(self.seen)), "distinct": float(len(set(self.seen)))}
+
+
+def right_for(framework, indices, n):
+    """Data on which the first model is right for exactly these samples."""
+    data = samples(n)
+    driver = make_driver(framework)
+    driver.prepare(make_mlp(framework), None, CrossEntropy())
+    batch_of = Data(data, data, eval_batch_size=n).eval_loaders()[""].batches()
+    scores = driver.evaluate_step(next(iter(batch_of)), frozenset({"output"}))["output"]
+    is_right = np.isin(np.arange(n), indices)
+    return data | {"y": np.where(is_right, scores.argmax(1), (scores.argmax(1) + 1) % 3)}
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 10, 256])
+def test_each_sample_counts_once(framework, batch_size):
+    """Case 46, on one rank."""
+    data = Data(None, right_for(framework, range(7), 10), eval_batch_size=batch_size)
+    found = Evaluator(
+        driver=make_driver(framework),
+        data=data,
+        model=make_mlp(framework),
+        loss=CrossEntropy(),
+        metrics=MetricSet({"accuracy": Accuracy()}),
+    ).run()
+    assert found["accuracy"] == 0.7
+
+
+@pytest.mark.parametrize("n", [512, 97, 99, 33, 32, 1])
+def test_counts_are_the_size_of_the_set(n):
+    """Case 48, on one rank."""
+    found = Evaluator(
+        driver=make_driver("numpy"),
+        data=Data(None, samples(n), eval_batch_size=16),
+        model=make_mlp("numpy"),
+        loss=CrossEntropy(),
+        metrics=Count(),
+    ).run()
+    assert (found["count"], found["distinct"]) == (n, n)
+
+
+def test_losses_are_means_over_samples_and_not_over_batches(framework):
+    """Case 50: batches with the means 10 and 9 and with 2 samples and 1."""
+    data = gradients(9.0, 11.0, 9.0)
+    both = Data(data, data, batch_size=2, eval_batch_size=2, sampler=Sequential())
+    trainer = train_constant(framework, both, optimizer=SGD(lr=1e-12), log_every=2)
+    assert trainer._logger.of("train", "loss")[2] == pytest.approx(29 / 3, abs=1e-6)
+    assert trainer._logger.of("train", "epoch_loss")[2] == pytest.approx(29 / 3, abs=1e-6)
+    assert trainer._logger.of("eval", "loss")[2] == pytest.approx(29 / 3, abs=1e-6)
+
+
+def test_training_mode_comes_back_after_each_evaluation(framework):
+    """Case 56."""
+    modes, dropped = [], []
+
+    class Look(Callback):
+        def batch_start(self, context, batch, indices):
+            modes.append(context.driver.unwrap().training)
+
+        def loss_start(self, context, outputs, batch):
+            again = context.driver.evaluate_step(batch, frozenset({"output"}))["output"]
+            dropped.append(not np.allclose(np.asarray(_host(outputs["output"])), again))
+
+    trainer = make_trainer(
+        framework, eval_every=2, max_steps=6, eval_on=4, mlp={"dropout": 0.5}, callbacks=[Look()]
+    )
+    trainer.fit()
+    assert modes == [True] * 6
+    assert dropped == [True] * 6
+
+
+def _host(tensor):
+    return tensor.detach().numpy() if hasattr(tensor, "detach") else tensor
+
+
+def test_an_evaluation_in_between_changes_nothing_of_the_training(framework):
+    results = []
+    for eval_every in (None, 1):
+        trainer = make_trainer(
+            framework, eval_every=eval_every, eval_on=8, mlp={"dropout": 0.5}, eval_at_start=bool(eval_every)
+        )
+        trainer.fit()
+        results.append(weights(trainer))
+    np.testing.assert_array_equal(*results)
+
+
+def test_several_sets_have_their_names_in_the_metrics(framework):
+    sets = {"dev": samples(5, 1), "test": samples(7, 2)}
+    data = Data(samples(20), sets, batch_size=4)
+    trainer = make_trainer(
+        framework, data=data, metrics=MetricSet({"accuracy": Accuracy()}), monitor="dev/accuracy"
+    )
+    result = trainer.fit()
+    assert list(result.metrics) == ["dev/loss", "dev/accuracy", "test/loss", "test/accuracy"]
+    assert result.objective == result.best_eval["dev/accuracy"]
+
+
+def test_a_model_is_evaluated_without_training(framework):
+    found = Evaluator(
+        driver=make_driver(framework),
+        data=Data(None, gradients(1.0, 2.0, 6.0)),
+        model=make_constant(framework),
+        loss=MeanAbsoluteError(),
+    ).run()
+    assert found == {"loss": 3.0}
