@@ -1,4 +1,4 @@
-"""Paired measurement: each system right before or after its baseline, each in a process of its own."""
+"""Paired measurement: each system right beside its baseline, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worker import describe
 from benchmarks.work import Work
+from benchmarks.worker import describe
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +113,8 @@ def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs
     failed: dict[str, str] = {}
     generations = min(GENERATIONS, rounds)
     for generation in range(generations):
-        share = range(generation, rounds, generations)
         with _workers(work, baselines, failed) as workers:
-            for number in share:
+            for number in range(generation, rounds, generations):
                 for system in _rotated(list(baselines), number):
                     if {system, baselines[system]} & failed.keys():
                         continue
@@ -123,6 +122,43 @@ def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs
                         pairs[system].append(_pair(workers, system, baselines[system], number))
                     except WorkError as error:
                         failed[system] = str(error)
-                        log.warning("%s: %s", system, error)
-                log.info("round %d of %d", sum(map(len, pairs.values())), rounds * len(pairs))
+                done = sum(len(found) for found in pairs.values())
+                log.info("%d of %d pairs", done, rounds * len(pairs))
     return pairs, failed
+
+
+@contextlib.contextmanager
+def _workers(
+    work: Work, baselines: Mapping[str, str], failed: dict[str, str]
+) -> Iterator[dict[str, Worker]]:
+    """A warm process for each system: what only the first training pays is not measured."""
+    workers: dict[str, Worker] = {}
+    try:
+        for system in dict.fromkeys([*baselines.values(), *baselines]):
+            if system in failed:
+                continue
+            try:
+                workers[system] = Worker(system, work)
+                workers[system].train()
+            except WorkError as error:
+                failed[system] = str(error)
+        yield workers
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def _pair(
+    workers: Mapping[str, Worker], system: str, baseline: str, number: int
+) -> tuple[Record, Record]:
+    """Which of the two goes first alternates."""
+    if number % 2:
+        own = workers[system].train()
+        return own, workers[baseline].train()
+    other = workers[baseline].train()
+    return workers[system].train(), other
+
+
+def _rotated(systems: Sequence[str], number: int) -> list[str]:
+    start = number % len(systems)
+    return [*systems[start:], *systems[:start]]

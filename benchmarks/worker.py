@@ -1,4 +1,4 @@
-"""One system in a process of its own: a line on standard input asks for a training, a JSON line answers."""
+"""One system in a process of its own: each line it reads asks for a training, JSON answers."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -9,7 +10,10 @@ def main() -> None:
     """Run the command line and exit with its code."""
     from expkit.app import run_command
 
-    sys.exit(run_command(sys.argv[1:]))
+    code = run_command(sys.argv[1:])
+    # All is said and written. A late Ctrl-C must not turn the code into that of a killed process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

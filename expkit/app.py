@@ -12,7 +12,7 @@ from expkit.core.errors import ConfigError, ExpkitError, Problem
 
 if TYPE_CHECKING:
     from expkit.config.validation import Composition
-    from expkit.job import Outcome
+    from expkit.outcome import Outcome
 
 # Frameworks, Hydra and NumPy are imported where they are needed: help and a refused config shall
 # come at once.
@@ -109,8 +109,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def _run(composition: Composition, argv: Sequence[str]) -> Outcome:
     """One run in a directory of its own, or in that of the run that goes on."""
-    from expkit.job import resume_job, run_job
-    from expkit.lineage import check_beginning
+    from expkit.job import check_beginning, resume_job, run_job
     from expkit.run.directory import RunDirectory
 
     check_beginning(composition)

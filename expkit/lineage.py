@@ -1,4 +1,4 @@
-"""What a command takes over from an earlier run: its overrides, and its weights or its state."""
+"""What a command line takes over from that of an earlier run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from expkit.checkpoint.find import check_source
-from expkit.config.validation import Composition, check
-from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.config.validation import check
 from expkit.run.history import inherited, key_of, newest_run, of_evaluated, of_resumed, run_of
 
 LATEST = "latest"
@@ -42,25 +40,6 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
     if source is not None and _value(overrides, "task") not in (None, "train"):
         return [*inherited(run_of(Path(source)), given, of_evaluated), *overrides]
     return list(overrides)
-
-
-def check_beginning(composition: Composition) -> None:
-    """Look for the run or checkpoint that a config begins with, before anything is made.
-
-    Raises:
-        ConfigError: there is none; or a new directory is named for a run that goes on.
-    """
-    for key in ("resume", "init_from"):
-        path = composition.config[key]
-        if path is None:
-            continue
-        try:
-            check_source(Path(path))
-        except CheckpointError as error:
-            raise ConfigError([Problem(key, str(error))]) from error
-    if composition.config["resume"] is not None and "run.dir" in composition.hydra:
-        message = "has no effect beside resume, which goes on in the run's own directory"
-        raise ConfigError([Problem("hydra.run.dir", message, "init_from=... for a new run")])
 
 
 def override(key: str, value: str) -> str:

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from expkit.config.handover import hand_to_hydra
+from expkit.config.schema import LISTED, LISTS
 from expkit.config.validation import Composition, check
+from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
-from expkit.job import run_job
+from expkit.job import check_beginning, run_job
+from expkit.launch.signals import StopSignals
+from expkit.lineage import override, with_inherited
+from expkit.outcome import Outcome, shown
 from expkit.run.directory import RunDirectory
+from expkit.run.logs import LOG_FILE
 from expkit.run.sweep import COLUMNS, SweepJob, SweepRecord, table
 
-log = logging.getLogger(__name__)
-
-
-class JobError(RuntimeError):
-    """A job of a sweep that did not complete; tells Hydra's launcher."""
+_CELL_CHARS = 100
 
 
 def run_sweep(first: Composition, argv: Sequence[str], config_dir: str | None) -> int:
     """Run all jobs of a command line with ``-m``.
 
-    A job that fails does not stop the others.
+    A job that fails does not stop the others; a stop signal ends the job under way and the sweep.
 
     Args:
         first: the composition of the first values.
@@ -36,62 +39,125 @@ def run_sweep(first: Composition, argv: Sequence[str], config_dir: str | None) -
 
     Returns:
         0 where all jobs completed, 130 or 143 after a stop signal, else 1.
+
+    Raises:
+        ConfigError: the jobs would all go on in the same run directory.
     """
+    if first.config["resume"] is not None:
+        message = "cannot be used with -m: the jobs would share one run directory"
+        raise ConfigError([Problem("resume", message, "init_from=... to start each from weights")])
     given = first.hydra.get("sweep.dir")
     name, root = first.config["name"], Path(first.config["output_dir"])
-    sweep = RunDirectory.at(Path(given)).path if given else RunDirectory.create_sweep(root, name)
-    interrupted: list[int] = []
+    path = RunDirectory.at(Path(given)).path if given else RunDirectory.create_sweep(root, name)
+    sweep = _Sweep(path, first, argv, config_dir)
+    flags = ["--multirun"] if config_dir is None else ["--multirun", "--config-dir", config_dir]
+    overrides = [_for_hydra(text) for text in first.overrides]
+    with StopSignals() as signals:
+        try:
+            hand_to_hydra(
+                [*flags, *overrides, override("hydra.sweep.dir", str(path))], lambda _: sweep.job()
+            )
+        except KeyboardInterrupt:
+            sweep.stop_code = sweep.stop_code or signals.exit_code
+    jobs = SweepRecord(path).read()
+    _show(path, jobs, first.config["monitor"])
+    if sweep.stop_code is not None:
+        return sweep.stop_code
+    return 0 if jobs and all(job.status == "completed" for job in jobs) else 1
 
-    def job(node: Any) -> float | None:
-        overrides = list(HydraConfig.get().overrides.task)
+
+class _Sweep:
+    """The jobs of a sweep.
+
+    Attributes:
+        stop_code: the exit code of a job that a stop signal ended; None where none did.
+    """
+
+    def __init__(
+        self, path: Path, first: Composition, argv: Sequence[str], config_dir: str | None
+    ) -> None:
+        self.stop_code: int | None = None
+        self._path = path
+        self._given = [_for_hydra(text) for text in first.overrides]
+        self._argv = argv
+        self._config_dir = config_dir
+
+    def job(self) -> float | None:
+        """Carry out the job that Hydra is at.
+
+        Returns:
+            What a search compares: NaN for a job that failed.
+
+        Raises:
+            KeyboardInterrupt: a stop signal ended it, and so the sweep.
+        """
         number = int(HydraConfig.get().job.num)
-        composition = check(overrides, config_dir=config_dir)
-        own = _swept(overrides, first.overrides)
-        run = RunDirectory.job(sweep, number, "-".join(own) or name)
-        outcome = run_job(composition.config, overrides, run, sys.argv)
-        SweepRecord(sweep).append(
+        overrides = list(HydraConfig.get().overrides.task)
+        own = [text for text in overrides if text not in self._given]
+        try:
+            outcome = self._run(number, overrides, "-".join(own))
+        except ExpkitError as error:  # this one cannot be run; the values of others may be right
+            sys.stderr.write(f"expkit: job {number}: {error}\n")
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            outcome = Outcome("failed", error.exit_code, None, self._path, 0.0, text)
+        SweepRecord(self._path).append(
             SweepJob(
                 job=number,
                 overrides=tuple(own),
                 status=outcome.status,
                 objective=outcome.objective,
-                directory=run.path,
+                directory=outcome.directory,
                 seconds=outcome.seconds,
                 error=outcome.error,
             )
         )
         if outcome.status == "interrupted":
-            interrupted.append(outcome.exit_code)
+            self.stop_code = outcome.exit_code
             raise KeyboardInterrupt
-        if outcome.status == "failed":
-            raise JobError(outcome.error)
-        return outcome.objective
+        return math.nan if outcome.status == "failed" else outcome.objective
 
+    def _run(self, number: int, overrides: Sequence[str], name: str) -> Outcome:
+        with _outside_hydra():
+            inherited = with_inherited(overrides, self._config_dir)
+            composition = check(inherited, config_dir=self._config_dir)
+        check_beginning(composition)
+        run = RunDirectory.job(self._path, number, name or composition.config["name"])
+        return run_job(composition, run, self._argv)
+
+
+@contextmanager
+def _outside_hydra() -> Iterator[None]:
+    """Let a config be composed while Hydra carries out a job: it holds one state a process."""
+    state = GlobalHydra.instance()
+    outer = state.hydra
+    state.clear()
     try:
-        hand_to_hydra([*argv, f"hydra.sweep.dir={sweep}"], job)
-    except (JobError, KeyboardInterrupt):
-        pass  # told by the job itself, and once more in the table
-    jobs = SweepRecord(sweep).read()
-    _show(sweep, jobs, first.config["monitor"])
-    if interrupted:
-        return interrupted[0]
-    return 0 if all(job.status == "completed" for job in jobs) else 1
+        yield
+    finally:
+        state.hydra = outer
 
 
-def _swept(overrides: Sequence[str], given: Sequence[str]) -> list[str]:
-    """What distinguishes a job: its overrides that were not given as they are."""
-    return [text for text in overrides if text not in given]
+def _for_hydra(text: str) -> str:
+    """``+experiment=x`` as Hydra wants it: the defaults list has a place for it already."""
+    group = text.lstrip("+").partition("=")[0]
+    return text.lstrip("+") if group in LISTED and group not in LISTS else text
 
 
-def _show(sweep: Path, jobs: Sequence[SweepJob], monitor: str | None) -> None:
+def _show(path: Path, jobs: Sequence[SweepJob], monitor: str | None) -> None:
     """Print the table of all jobs, the best first."""
     larger = Monitor.parse(monitor).larger_is_better if monitor else True
     rows = [COLUMNS, *table(jobs, larger_is_better=larger)]
+    rows = [tuple(_cell(cell.replace(f"{path}/", "")) for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    failed = sum(job.status != "completed" for job in jobs)
-    lines.append(f"{len(jobs)} jobs, {failed} not completed, in {sweep}")
-    sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
+    missing = [job for job in jobs if job.status != "completed"]
+    lines.append(f"{len(jobs)} jobs, {len(missing)} not completed, in {shown(path)}")
+    lines += [f"{job.status}: see {shown(job.directory / LOG_FILE)}" for job in missing]
+    sys.stdout.write("\n".join(["", *lines]) + "\n")
+
+
+def _cell(text: str) -> str:
+    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."

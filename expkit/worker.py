@@ -1,12 +1,14 @@
-"""One rank of a run: builds from the config that it is given, trains or evaluates, and says what came of it."""
+"""One rank of a run: builds from the config that it is given, and trains or evaluates."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from expkit.build import Builder, Config
 from expkit.checkpoint.find import find_checkpoint
+from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.core.result import Result
 from expkit.launch.signals import StopSignals
 from expkit.run.directory import RunDirectory
@@ -15,7 +17,13 @@ from expkit.run.logs import RunLog
 log = logging.getLogger(__name__)
 
 
-def work(config: Config, run: RunDirectory, run_log: RunLog, signals: StopSignals) -> Result:
+def work(
+    config: Config,
+    run: RunDirectory,
+    run_log: RunLog,
+    signals: StopSignals,
+    begin: Callable[[], None],
+) -> Result:
     """Carry out the task of a config in a run directory.
 
     Args:
@@ -23,22 +31,31 @@ def work(config: Config, run: RunDirectory, run_log: RunLog, signals: StopSignal
         run: where to write.
         run_log: told of the progress, so that each line names its step.
         signals: stop signals, which end a training in order.
+        begin: called when everything is built and restored, right before the work itself.
 
     Raises:
         ExpkitError: bad input, or what ended the training.
         KeyboardInterrupt: a stop signal before the training began, or a second one.
     """
+    tasks = ("train", "evaluate")
+    if config["task"] not in tasks:
+        message = f"is {config['task']!r}; allowed: {', '.join(tasks)}"
+        raise ConfigError([Problem("task", message, "task=evaluate")])
     builder = Builder(config, run)
     try:
         if config["task"] == "evaluate":
-            return _evaluate(builder, config)
-        return _train(builder, config, run, run_log, signals)
+            return _evaluate(builder, config, begin)
+        return _train(builder, config, run_log, signals, begin)
     finally:
         builder.close()
 
 
 def _train(
-    builder: Builder, config: Config, run: RunDirectory, run_log: RunLog, signals: StopSignals
+    builder: Builder,
+    config: Config,
+    run_log: RunLog,
+    signals: StopSignals,
+    begin: Callable[[], None],
 ) -> Result:
     trainer = builder.trainer()
     run_log.follow(trainer.progress)
@@ -51,17 +68,28 @@ def _train(
         found = find_checkpoint(Path(config["init_from"]), prefer="best")
         trainer.driver.load_model_state(found.state["model"])
         log.info("weights from %s", found.description)
+    begin()
     signals.on_stop(trainer.interrupt)
     return trainer.fit()
 
 
-def _evaluate(builder: Builder, config: Config) -> Result:
+def _evaluate(builder: Builder, config: Config, begin: Callable[[], None]) -> Result:
     evaluator = builder.evaluator()
+    if not evaluator.has_data:
+        raise DataError("there is no evaluation set: data.source gave none")
     found = find_checkpoint(Path(config["init_from"]), prefer="best")
     builder.driver.load_model_state(found.state["model"])
     log.info("weights from %s", found.description)
+    begin()
     metrics = evaluator.run()
-    builder.logger.log("eval", found.info.step, found.info.epoch, metrics)
+    step, epoch = found.info.step, found.info.epoch
+    builder.logger.log("eval", step, epoch, metrics)
     return Result(
-        steps=found.info.step, epochs=found.info.epoch, metrics=metrics, monitor=config["monitor"]
+        steps=step,
+        epochs=epoch,
+        metrics=metrics,
+        monitor=config["monitor"],
+        best_eval=metrics,
+        best_epoch=epoch,
+        best_step=step,
     )

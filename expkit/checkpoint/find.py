@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from expkit.checkpoint import search
+from expkit.checkpoint.manifest import MANIFEST_FILE
 from expkit.checkpoint.store import CheckpointStore
 from expkit.core.errors import CheckpointError
 from expkit.core.store import CheckpointInfo
+from expkit.run.directory import CHECKPOINTS_DIRECTORY
+from expkit.run.status import STATUS_FILE
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +44,40 @@ def find_checkpoint(path: Path, prefer: Literal["last", "best"]) -> Found:
     Raises:
         CheckpointError: nothing is there, or what is there is damaged.
     """
-    if path.name.startswith("step-"):
-        state, info = CheckpointStore(path.parent).load(path)
+    root = _root(path)
+    store = CheckpointStore(path.parent if root is None else root)
+    if root is None:
+        state, info = store.load(path)
         return Found(state, info, f"{path} (step {info.step})")
-    root = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    if not root.is_dir():
-        raise CheckpointError(f"{path} is neither a run directory nor a checkpoint")
-    store = CheckpointStore(root)
     which: Literal["last", "best"] = prefer
     if prefer == "best" and store.best() is None:
         log.info("%s has no best checkpoint: its last one is taken", path)
         which = "last"
     state, info = store.load(which)
     return Found(state, info, f"{path} ({which}, step {info.step})")
+
+
+def check_source(path: Path) -> None:
+    """Look whether there is anything to read at a path, without reading it.
+
+    Raises:
+        CheckpointError: there is no checkpoint; says what is there instead.
+    """
+    root = _root(path)
+    if root is None or search.candidates(root):
+        return
+    if not path.is_dir():
+        raise CheckpointError(f"{path} does not exist or is no directory")
+    if (path / STATUS_FILE).is_file():
+        raise CheckpointError(f"the run {path} has no checkpoint")
+    raise CheckpointError(f"{path} is neither a run directory nor a checkpoint")
+
+
+def _root(path: Path) -> Path | None:
+    """The directory of checkpoints that a path leads to; None where it is one checkpoint."""
+    inner = path / CHECKPOINTS_DIRECTORY
+    if inner.is_dir() or (path / STATUS_FILE).is_file():
+        return inner
+    if (path / MANIFEST_FILE).is_file() or path in search.candidates(path.parent):
+        return None
+    return path

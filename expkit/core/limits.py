@@ -39,6 +39,10 @@ class Limits:
         self.max_steps = max_steps
         self.max_time = max_time
 
+    def __str__(self) -> str:
+        limits = {"n_epochs": self.n_epochs, "max_steps": self.max_steps, "max_time": self.max_time}
+        return ", ".join(f"{key}={value}" for key, value in limits.items() if value is not None)
+
     def reached(self, progress: Progress) -> bool:
         """Whether the epochs or steps are done: the same on all ranks by itself."""
         if self.n_epochs is not None and progress.epoch >= self.n_epochs:

@@ -1,4 +1,4 @@
-"""What can be known of the data before anything is trained, and of the weights before they are kept."""
+"""What is known of the data before it is trained on, and of weights before they are kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBE_SIZE = 2
 
 
 def check_targets(driver: Driver, data: Any, loss: Any) -> None:
-    """Look at all targets of sets that lie in memory; one evaluation of two samples tells what the model gives.
+    """Look at all targets of sets that lie in memory; two samples tell what the model gives.
 
     Args:
         driver: holds the model.
@@ -66,7 +66,7 @@ def _output_shape(driver: Driver, dataset: Any, output: str) -> tuple[int, ...] 
 
 
 def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
-    """Make sure that no NaN is kept in place of good weights; infinities may be meant (masks are made of them).
+    """Make sure that no NaN is kept in place of good weights; infinities may be meant, as in masks.
 
     Raises:
         NonFiniteLossError: names the first array with a NaN.
@@ -74,6 +74,7 @@ def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
     for path, array in model.items():
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise NonFiniteLossError(
-                f"{path} holds NaN after step {step}, though the losses up to it were finite: a gradient was not; "
-                "lower optimizer.lr, or set trainer.clip_norm=1.0. This state is not kept"
+                f"{path} holds NaN after step {step}, though the losses up to it were finite: a "
+                "gradient was not; lower optimizer.lr, or set trainer.clip_norm=1.0. This state is "
+                "not kept"
             )

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Schedule(ABC):
-    """Gives the factor that multiplies the base learning rate of each parameter group at each optimizer step.
+    """Gives the factor of the base learning rate of each parameter group at each step.
 
     Attributes:
         needs_monitor: True where ``observe`` wants the monitored value of each evaluation.
@@ -58,7 +58,7 @@ class ConstantRate(Schedule):
     def prepare(self, total_steps: int | None, steps_per_epoch: int | None, base_lr: float) -> None:
         """Needs no horizon."""
 
-    def factor(self, step: int) -> float:
+    def factor(self, step: int) -> float:  # noqa: ARG002 - the same at each
         """1 at each step."""
         return 1.0
 
@@ -74,7 +74,7 @@ class ConstantRate(Schedule):
 
 
 def first_rates(driver: Driver) -> dict[str, float]:
-    """The learning rate of each optimizer's first group by the optimizer's name: base rates before the first update."""
+    """Rate of each optimizer's first group; before the first update that is its base rate."""
     rates = driver.learning_rates()
     names = driver.optimizer_names
     if len(names) == 1:
@@ -102,7 +102,10 @@ class ScheduleSet:
         if not isinstance(schedule, Mapping):
             schedule = dict.fromkeys(base_rates, schedule or ConstantRate())
         elif set(schedule) != set(base_rates):
-            message = f"has {sorted(schedule)}; allowed: one schedule, or one for each optimizer: {sorted(base_rates)}"
+            message = (
+                f"has {sorted(schedule)}; allowed: one schedule, or one for each optimizer: "
+                f"{sorted(base_rates)}"
+            )
             raise ConfigError([Problem("schedule", message)])
         self._by_optimizer = {name: schedule[name] for name in base_rates}
         self._distinct: dict[str, Schedule] = {}  # each by the first optimizer that it serves
@@ -121,7 +124,7 @@ class ScheduleSet:
 
     @property
     def needs_monitor(self) -> str | None:
-        """Name of a schedule that follows the monitored value; None where none does. Known when they are prepared."""
+        """Name of one that follows the monitored value, or None; known when they are prepared."""
         return next((type(each).__name__ for each in self._in_order if each.needs_monitor), None)
 
     def factors(self, update: int) -> list[float]:
@@ -145,7 +148,7 @@ class ScheduleSet:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` gave; where the config has changed since, it rules, and a line says so."""
+        """Take back what ``state`` gave; where the config has changed it rules, said in a line."""
         own = self.state()
         for name, schedule in self._by_optimizer.items():
             if state["types"].get(name) == own["types"][name]:

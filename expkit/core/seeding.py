@@ -20,7 +20,7 @@ def derive_seed(seed: int, *names: str | int) -> int:
 
     Returns:
         An integer in [0, 2**63), the same on every machine and Python version: the first 8 bytes of
-        the BLAKE2b hash of the names, most significant bit cleared.
+        the BLAKE2b hash of the names, without the lowest bit.
     """
     text = "/".join([str(seed), *map(str, names)])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class Step:
-    """Makes the update of a window: the gradient of (sum of losses) / (sum of weights) over its micro-batches and all ranks.
+    """Makes the update of a window.
+
+    Its gradient is that of (sum of losses) / (sum of weights) over the micro-batches and ranks.
 
     Args:
         driver: where the model runs.
@@ -88,7 +90,7 @@ class Step:
             raise step_error(f"step {context.progress.step + 1}", batch, error) from error
 
     def _update(self, window: Window, terms: list[LossTerm]) -> None:
-        """Clip, update, count; or leave the update out where a callback asked for it or the gradients overflowed."""
+        """Clip, update, count; a callback or an overflow may leave the update out."""
         context, events, progress = self._context, self._events, self._context.progress
         for handler in events.step_start:
             handler(context)

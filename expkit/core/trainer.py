@@ -178,7 +178,7 @@ class Trainer:
         return self.result
 
     def interrupt(self, reason: str) -> None:
-        """End the run after the step under way, with a checkpoint and the status ``interrupted``."""
+        """End the run after the step under way, with a checkpoint, as ``interrupted``."""
         self._interrupted = True
         self.context.request_stop(reason)
 
@@ -190,6 +190,8 @@ class Trainer:
             self._evaluate(counts=False)
         if progress.epoch_ended:  # restored from a checkpoint at an epoch's very end
             self._end_epoch()
+        if self._limits.reached(progress):
+            log.info("nothing to train: at %s, with %s", progress, self._limits)
         while not self._done():
             self._epoch()
         lacks_evaluation = self._evaluated_step < min(
@@ -260,7 +262,7 @@ class Trainer:
             self._logger.log("train", progress.step, progress.epoch, metrics)
 
     def _evaluate(self, counts: bool = True) -> None:
-        """Evaluate, and see whether it is the best; one that does not count touches nothing else."""
+        """Evaluate, and see whether it is the best; one that does not count is only recorded."""
         context, progress = self.context, self.progress
         context.eval_requested = False
         if not self.evaluator.has_data:
@@ -337,8 +339,8 @@ class Trainer:
         found = self._store.best()
         if found is None or found.step != self._best.step:
             log.warning(
-                "the weights of the best evaluation (step %d) are in none of the checkpoints that this run keeps; "
-                "those of step %d stay",
+                "the weights of the best evaluation (step %d) are in none of the checkpoints that "
+                "this run keeps; those of step %d stay",
                 self._best.step,
                 self.progress.step,
             )
@@ -350,7 +352,7 @@ class Trainer:
     # -- the end -----------------------------------------------------------------------------------
 
     def _end_with(self, error: BaseException) -> None:
-        """Tell the callbacks, finish writing, and raise the error unless ``on_exception`` says otherwise."""
+        """Tell the callbacks, finish writing, and raise the error or end as ``on_exception`` says."""
         try:
             self.events.fire("exception", self.context, error)
             self._store.wait()
@@ -387,7 +389,10 @@ class Trainer:
             self.monitor is not None and not self._eval_every.is_never and self.evaluator.has_data
         )
         if schedules.needs_monitor and not is_judged:
-            message = f"{schedules.needs_monitor} follows the monitored metric, but nothing is monitored or evaluated"
+            message = (
+                f"{schedules.needs_monitor} follows the monitored metric, but nothing is monitored "
+                "or evaluated"
+            )
             raise ConfigError(
                 [Problem("schedule", message, "monitor=-loss trainer.eval_every=1ep")]
             )

@@ -51,7 +51,7 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         is_first = self.received is None
         self.received = self.received or signal.Signals(number)
         if is_first and self._listener is not None:

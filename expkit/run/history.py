@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from expkit.core.errors import ConfigError, Problem, RunDirectoryError
-from expkit.run.directory import CHECKPOINTS_DIRECTORY, OVERRIDES_FILE
+from expkit.run.directory import CHECKPOINTS_DIRECTORY, CONFIG_FILE, OVERRIDES_FILE
 from expkit.run.status import STATUS_FILE
 
 _OF_THE_COMMAND = frozenset(("task", "resume", "init_from", "output_dir", "hydra"))
@@ -113,14 +114,34 @@ def saved_overrides(run: Path) -> list[str]:
     file = run / OVERRIDES_FILE
     if not file.is_file():
         return []
-    try:
-        overrides = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise RunDirectoryError(f"{file} cannot be read: {reason}") from error
+    overrides = _read_yaml(file)
     if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):
         raise RunDirectoryError(f"{file} is damaged: it holds no list of overrides")
     return overrides
+
+
+def saved_config(run: Path) -> dict[str, Any]:
+    """What ``config.yaml`` of a run holds.
+
+    Raises:
+        RunDirectoryError: it is absent or damaged.
+    """
+    file = run / CONFIG_FILE
+    config = _read_yaml(file)
+    if not isinstance(config, dict):
+        raise RunDirectoryError(f"{file} is damaged: it holds no config")
+    return config
+
+
+def changed_keys(before: Any, after: Any, key: str = "") -> Iterator[str]:
+    """The keys whose values differ, as ``trainer.n_epochs: 20 -> 40``."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys((*before, *after)):
+            yield from changed_keys(
+                before.get(name), after.get(name), f"{key}.{name}" if key else str(name)
+            )
+    elif before != after:
+        yield f"{key}: {before} -> {after}"
 
 
 def key_of(override: str) -> str:
@@ -130,3 +151,10 @@ def key_of(override: str) -> str:
 
 def _group(key: str) -> str:
     return key.replace("/", ".").split(".")[0]
+
+
+def _read_yaml(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise RunDirectoryError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error

@@ -22,7 +22,7 @@ FEATURES, CLASSES = 6, 3
 DRIVERS = {"numpy": "NumpyDriver", "torch": "TorchDriver", "paddle": "PaddleDriver"}
 
 
-# -- drivers and models -----------------------------------------------------------------------------
+# -- drivers and models --------------------------------------------------------------------------
 
 
 def make_driver(framework: str, **options: Any) -> Any:
@@ -95,14 +95,14 @@ def _paddle_constant(width: int, start: float) -> Any:
     return Constant()
 
 
-# -- data ---------------------------------------------------------------------------------------------
+# -- data ----------------------------------------------------------------------------------------
 
 
 def samples(n: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Labelled points; the field ``index`` tells which one a sample is."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, FEATURES)).astype(np.float32)
-    y = (x @ rng.standard_normal((FEATURES, CLASSES))).argmax(axis=1)
+    y = (x @ np.random.default_rng(99).standard_normal((FEATURES, CLASSES))).argmax(axis=1)
     return {"x": x, "y": y, "index": np.arange(n)}
 
 
@@ -112,7 +112,7 @@ def gradients(*rows: Any) -> dict[str, np.ndarray]:
     return {"g": g.reshape(len(g), -1), "y": np.zeros(len(g), np.float32)}
 
 
-# -- the other parts of a run ----------------------------------------------------------------------
+# -- the other parts of a run --------------------------------------------------------------------
 
 
 class Consumed(Callback):
@@ -228,7 +228,7 @@ for _event in EVENTS:
     setattr(Events, _event, _note(_event))
 
 
-# -- runs ---------------------------------------------------------------------------------------------
+# -- runs ----------------------------------------------------------------------------------------
 
 
 def make_trainer(framework: str = "numpy", **options: Any) -> Trainer:

@@ -124,9 +124,7 @@ def test_two_micro_batches_of_4_equal_one_of_8(framework):
 
 def test_the_reported_loss_is_not_divided_by_the_window(framework):
     data = in_order(gradients(*[1.0] * 8), batch_size=2)
-    trainer = train_constant(
-        framework, data, accumulate=4, log_every=1, optimizer=SGD(lr=1e-9)
-    )
+    trainer = train_constant(framework, data, accumulate=4, log_every=1, optimizer=SGD(lr=1e-9))
     assert trainer._logger.of("train", "loss") == {1: 1.0}
 
 
@@ -143,7 +141,10 @@ def test_clipping_comes_after_the_loss_scale_is_taken_out():
         trainer = make_trainer(
             "torch",
             model=make_mlp("torch"),
-            driver_options={"precision": precision, **({"loss_scale": 1024.0} if precision == "fp16" else {})},
+            driver_options={
+                "precision": precision,
+                **({"loss_scale": 1024.0} if precision == "fp16" else {}),
+            },
             optimizer=SGD(lr=0.5),
             clip_norm=0.1,
             n_epochs=1,

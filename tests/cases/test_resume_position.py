@@ -22,7 +22,7 @@ from tests.cases.parts import (
 
 
 def stop_and_resume(framework, root, stops, **options):
-    """A run that is stopped after each of the steps; what the last part did, and all consumption."""
+    """A run that is stopped after each of the steps: trainer, samples and probe of each part."""
     parts = []
     for step in [*stops, None]:
         consumed, probe = Consumed(), Probe()
@@ -77,9 +77,7 @@ def test_epochs_after_a_resume_are_whole(framework, tmp_path, stop, lengths):
 
 def test_the_step_counter_goes_on_where_it_was(framework, tmp_path):
     """Case 7."""
-    (first, _, before), (second, _, after) = stop_and_resume(
-        framework, tmp_path, [7], log_every=1
-    )
+    (first, _, before), (second, _, after) = stop_and_resume(framework, tmp_path, [7], log_every=1)
     assert first._logger.steps("train") == list(range(1, 8))
     assert second._logger.steps("train") == list(range(8, 16))
     assert (before.updates, after.updates) == (7, 8)

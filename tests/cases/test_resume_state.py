@@ -78,7 +78,12 @@ def test_a_resumed_run_draws_what_the_straight_run_draws(framework, tmp_path, st
 
 @pytest.mark.parametrize(
     "optimizer",
-    [SGD(momentum=0.9), Adam(), AdamW(), {"a": SGD(params="*.linear_0.*"), "b": Adam(params="*output*")}],
+    [
+        SGD(momentum=0.9),
+        Adam(),
+        AdamW(),
+        {"a": SGD(params="*.linear_0.*"), "b": Adam(params="*output*")},
+    ],
     ids=["sgd", "adam", "adamw", "two"],
 )
 def test_optimizers_go_on_exactly(framework, tmp_path, optimizer):
@@ -105,7 +110,9 @@ def test_the_loss_scale_goes_on_where_it_was(tmp_path):
     second = stopped_and_resumed(make, tmp_path, 5)
     assert second.driver.state()["scaler"] == {"value": 262144.0, "good_steps": 1}
     second.fit()
-    assert second.driver.state()["scaler"]["value"] == 65536.0 * 2**5
+    straight = make()
+    straight.fit()
+    assert_same(straight.state(), second.state())
 
 
 def lr_after(trainer):
@@ -125,7 +132,10 @@ def test_a_longer_run_stretches_its_schedule_and_says_so(tmp_path, caplog):
     make(5, checkpoint=CheckpointStore(tmp_path), callbacks=[probe]).fit()
     rates = {}
     probe = Probe(
-        {step: lambda context: rates.update({context.progress.step: lr_after(context)}) for step in (41, 100)}
+        {
+            step: lambda context: rates.update({context.progress.step: lr_after(context)})
+            for step in (41, 100)
+        }
     )
     second = resumed(make(10, checkpoint=CheckpointStore(tmp_path), callbacks=[probe]), tmp_path)
     assert second._schedules.factors(40)[0] * 0.1 == pytest.approx(0.0654508, abs=1e-7)
@@ -133,9 +143,7 @@ def test_a_longer_run_stretches_its_schedule_and_says_so(tmp_path, caplog):
     assert rates[41] == pytest.approx(0.05 * (1 + math.cos(math.pi * 0.41)))
     assert rates[100] == pytest.approx(0.0, abs=1e-12)
     lines = [record.message for record in caplog.records if "config rules" in record.message]
-    assert lines == [
-        "the present config rules over the checkpoint: length in steps 100 (was 50)"
-    ]
+    assert lines == ["the present config rules over the checkpoint: length in steps 100 (was 50)"]
 
 
 def test_another_learning_rate_rules_from_the_first_resumed_step_and_says_so(
@@ -226,7 +234,7 @@ def test_scores_of_numpy_and_random_states_are_read_back_without_pickle(framewor
     assert_same(first.state(), second.state())
 
 
-# -- what cannot go on -----------------------------------------------------------------------------
+# -- what cannot go on ---------------------------------------------------------------------------
 
 
 def left_behind(tmp_path, **options):

@@ -42,12 +42,22 @@ def find_device(name: Any) -> str:
     return f"gpu:{int(index or 0)}"
 
 
-def to_device(fields: Any) -> Any:
-    """Numeric arrays of a batch as tensors on Paddle's present device, at any depth; all else as it is."""
+def to_device(fields: Any, device: str) -> Any:
+    """Numeric arrays of a batch as tensors on the device, at any depth; all else as it is.
+
+    On the CPU an array and its tensor share memory.
+
+    Args:
+        fields: of the batch.
+        device: as Paddle names it, and Paddle's present one.
+    """
+    on_host = device == "cpu"
 
     def convert(value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-            return paddle.to_tensor(value)
-        return value
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+            return value
+        if on_host and value.flags.carray:  # writeable and contiguous
+            return paddle.from_dlpack(value)
+        return paddle.to_tensor(value)
 
     return map_leaves(fields, convert)

@@ -129,7 +129,7 @@ class PaddleDriver(Driver):
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
         self._sync = sync
-        self._fields = to_device(batch.fields)
+        self._fields = to_device(batch.fields, self.device)
         outputs: Mapping[str, Any] = self._train_call(self._fields)
         return outputs
 
@@ -256,7 +256,7 @@ class PaddleDriver(Driver):
         with untouched_host_rng(), untouched_rng():
             model.eval()
             try:
-                fields = to_device(batch.fields)
+                fields = to_device(batch.fields, self.device)
                 outputs = self._evaluate_call(fields)
                 host = {
                     name: to_host(outputs[name])

@@ -8,7 +8,7 @@ optimizer of a process imports (more than a second). Native optimizers are used 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,18 +63,16 @@ class _FusedUpdate(Update):
             places.setdefault((parameter.device, parameter.dtype), []).append(index)
         self.places = list(places.values())
 
-    def with_gradients(self) -> list[tuple[list[int], list[Tensor], list[Tensor]]]:
-        """For each device and type: positions, parameters and gradients, where there are any."""
-        found = []
-        for place in self.places:
+    def with_gradients(self) -> Iterator[tuple[int, list[int], list[Tensor], list[Tensor]]]:
+        """For each place with gradients: its number, positions, parameters and gradients."""
+        for number, place in enumerate(self.places):
             indices = place
             gradients: list[Any] = [self.parameters[i].grad for i in place]
             if any(gradient is None for gradient in gradients):
                 indices = [i for i in place if self.parameters[i].grad is not None]
                 gradients = [gradient for gradient in gradients if gradient is not None]
             if gradients:
-                found.append((indices, [self.parameters[i] for i in indices], gradients))
-        return found
+                yield number, indices, _at(self.parameters, indices), gradients
 
     def state(self) -> dict[str, Any]:
         return {key: to_host(tensor) for key, tensor in self._by_key().items()}
@@ -112,8 +110,8 @@ class _SGDUpdate(_FusedUpdate):
     @torch.no_grad()
     def step(self, factor: float) -> None:
         lr = self.base_rates[0] * factor
-        for indices, parameters, gradients in self.with_gradients():
-            buffers = [self.buffers[i] for i in indices] if self.buffers else []
+        for _, indices, parameters, gradients in self.with_gradients():
+            buffers = _at(self.buffers, indices) if self.buffers else []
             torch._fused_sgd_(parameters, gradients, buffers, lr=lr, **self.options)
 
 
@@ -131,7 +129,14 @@ class _AdamUpdate(_FusedUpdate):
         }
         self.means = [torch.zeros_like(p) for p in parameters]
         self.squares = [torch.zeros_like(p) for p in parameters]
-        self.steps = [torch.zeros((), device=p.device) for p in parameters]
+        # Views into one tensor for each place: a single operation counts for all parameters.
+        self.counts = [
+            torch.zeros(len(place), device=parameters[place[0]].device) for place in self.places
+        ]
+        self.steps = list(parameters)
+        for place, counts in zip(self.places, self.counts, strict=True):
+            for index, step in zip(place, counts, strict=True):
+                self.steps[index] = step
         self.accumulators |= {
             "exp_avg": self.means,
             "exp_avg_sq": self.squares,
@@ -141,14 +146,17 @@ class _AdamUpdate(_FusedUpdate):
     @torch.no_grad()
     def step(self, factor: float) -> None:
         lr = self.base_rates[0] * factor
-        for indices, parameters, gradients in self.with_gradients():
-            steps = [self.steps[i] for i in indices]
-            torch._foreach_add_(steps, 1)
+        for number, indices, parameters, gradients in self.with_gradients():
+            steps = _at(self.steps, indices)
+            if len(indices) == len(self.places[number]):
+                self.counts[number].add_(1)
+            else:
+                torch._foreach_add_(steps, 1)
             self.kernel(
                 parameters,
                 gradients,
-                [self.means[i] for i in indices],
-                [self.squares[i] for i in indices],
+                _at(self.means, indices),
+                _at(self.squares, indices),
                 [],
                 steps,
                 lr=lr,
@@ -209,6 +217,13 @@ class _NativeUpdate(Update):
 
     def _options(self, group: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in group.items() if name not in _NOT_STATE}
+
+
+def _at(tensors: list[Tensor], indices: list[int]) -> list[Tensor]:
+    """The tensors at ascending indices; the list itself where these are all."""
+    if len(indices) == len(tensors):
+        return tensors
+    return [tensors[i] for i in indices]
 
 
 def _leaf(value: Any, key: str) -> Any:

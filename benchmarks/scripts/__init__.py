@@ -1,0 +1,1 @@
+"""Commands that the section ``start`` times."""

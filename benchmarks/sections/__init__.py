@@ -1,0 +1,1 @@
+"""The sections: each module has ``measure(options) -> Report``."""

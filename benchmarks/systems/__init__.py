@@ -1,0 +1,1 @@
+"""The systems: each module has ``train(work, directory) -> Outcome``."""

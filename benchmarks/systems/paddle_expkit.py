@@ -1,0 +1,15 @@
+"""expkit on Paddle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.systems.expkit_trainer import fit
+from benchmarks.systems.paddle_network import Network
+from benchmarks.work import Outcome, Work
+from expkit.drivers.paddle import PaddleDriver
+
+
+def train(work: Work, directory: Path) -> Outcome:
+    """Train on one CPU."""
+    return fit(work, directory, PaddleDriver("cpu"), Network())

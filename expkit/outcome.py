@@ -1,0 +1,98 @@
+"""What a run came to, and how it is told."""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from expkit.core.result import Result
+from expkit.lineage import override
+from expkit.run.directory import RunDirectory
+
+_MOST_METRICS = 6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind.
+
+    Attributes:
+        status: ``completed``, ``interrupted`` or ``failed``.
+        exit_code: of a command that is this run alone.
+        objective: the monitored metric of the best evaluation; None without.
+        directory: the run directory.
+        seconds: how long it took, building included.
+        error: type and message of what ended it; None where nothing did.
+    """
+
+    status: str
+    exit_code: int
+    objective: float | None
+    directory: Path
+    seconds: float
+    error: str | None = None
+
+
+def summary(run: RunDirectory, task: str, result: Result) -> Iterator[str]:
+    """The last lines of a run: what it came to, how long it took, where to look."""
+    if result.reason:
+        yield f"stopped  {result.reason}"
+    if task == "train" and result.objective is not None and result.monitor:
+        name = result.monitor.removeprefix("-")
+        place = f"step {result.best_step}, epoch {(result.best_epoch or 0) + 1}"
+        yield f"best     {name} {result.objective:.4g} at {place}"
+    elif result.metrics:
+        numbers = [f"{name} {value:.4g}" for name, value in result.metrics.items()]
+        more = len(numbers) - _MOST_METRICS
+        tail = f" and {more} more" if more > 0 else ""
+        yield "eval     " + " ".join(numbers[:_MOST_METRICS]) + tail
+    if task == "train":
+        yield f"time     {result.seconds:.1f} s, {result.steps} steps"
+    place = shlex.quote(shown(run.path))
+    yield f"saved    {place}"
+    if run.tensorboard.is_dir():
+        yield f"curves   tensorboard --logdir {place}"
+
+
+def shown(path: Path) -> str:
+    """A path as it can be typed from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def nothing_left(path: Path, info: Mapping[str, Any]) -> str:
+    """Say that a run has done all that it was to do."""
+    result = info["result"] or {}
+    done = f"{result.get('epochs')} epochs, {result.get('steps')} steps"
+    return (
+        f"{shown(path)} has completed ({done}): nothing is left to do; "
+        "ask for more by trainer.n_epochs=..."
+    )
+
+
+def arose_elsewhere(error: BaseException) -> bool:
+    """Whether an error arose in other code than expkit's, so that its traceback tells something."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and not Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
+
+
+def resume_command(path: Path, argv: Sequence[str]) -> str:
+    """What goes on with a run, to be pasted into a shell.
+
+    Args:
+        path: the run directory.
+        argv: the command line of the run; its config directory is needed again.
+    """
+    words = ["python", "-m", "expkit", override("resume", shown(path))]
+    for place, text in enumerate(argv):
+        if text in ("--config-dir", "-cd"):
+            words += argv[place : place + 2]
+        elif text.startswith("--config-dir="):
+            words.append(text)
+    return shlex.join(words)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from expkit.core.errors import ConfigError
+from expkit.core.limits import Limits
+from expkit.core.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ("limits", "progress", "reached"),
+    [
+        ((2, None, None), Progress(epoch=1), False),
+        ((2, None, None), Progress(epoch=2), True),
+        ((None, 7, None), Progress(step=6), False),
+        ((None, 7, None), Progress(step=7), True),
+        ((2, 7, None), Progress(epoch=2, step=6), True),
+        ((0, None, None), Progress(), True),
+        ((None, None, 5.0), Progress(epoch=9, step=9), False),
+    ],
+)
+def test_epochs_or_steps_are_done(limits, progress, reached):
+    assert Limits(*limits).reached(progress) is reached
+
+
+def test_time_is_up():
+    assert Limits(None, None, 5.0).is_over_time(Progress(seconds_before=5.0))
+    assert not Limits(None, None, 5.0).is_over_time(Progress(seconds_before=4.0))
+    assert not Limits(1, None, None).is_over_time(Progress(seconds_before=1e9))
+
+
+@pytest.mark.parametrize(
+    ("limits", "steps_per_epoch", "total"),
+    [
+        ((3, None, None), 5, 15),
+        ((3, 7, None), 5, 7),
+        ((3, 70, None), 5, 15),
+        ((3, None, None), None, None),
+        ((3, 7, None), None, 7),
+        ((None, None, 1.0), 5, None),
+        ((0, None, None), 5, 0),
+    ],
+)
+def test_the_length_in_steps_as_far_as_it_is_known(limits, steps_per_epoch, total):
+    assert Limits(*limits).total_steps(steps_per_epoch) == total
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, "5", True, math.inf])
+def test_counts_are_whole_numbers(value):
+    with pytest.raises(ConfigError, match=r"trainer\.n_epochs: is .*a whole number, 0 or more"):
+        Limits(value, None, None)
+    with pytest.raises(ConfigError, match=r"trainer\.max_steps: is "):
+        Limits(None, value, None)
+
+
+@pytest.mark.parametrize("value", [-0.5, math.nan, "5", True])
+def test_a_time_is_seconds(value):
+    with pytest.raises(ConfigError, match=r"trainer\.max_time: is .*seconds, 0 or more"):
+        Limits(None, None, value)
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(ConfigError) as error:
+        Limits(-1, -1, -1)
+    assert len(error.value.problems) == 3
+
+
+def test_no_limit_is_refused():
+    with pytest.raises(ConfigError, match="never end"):
+        Limits(None, None, None)
+
+
+def test_limits_are_told_as_they_are_written():
+    assert str(Limits(3, None, 1.5)) == "n_epochs=3, max_time=1.5"
