@@ -14,6 +14,8 @@ from expkit.lineage import override
 from expkit.run.directory import RunDirectory
 
 _MOST_METRICS = 6
+_EXPKIT = Path(__file__).parent
+_STANDARD_LIBRARY = Path(traceback.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,20 @@ def nothing_left(path: Path, info: Mapping[str, Any]) -> str:
 
 
 def arose_elsewhere(error: BaseException) -> bool:
-    """Whether an error arose in other code than expkit's, so that its traceback tells something."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and not Path(frames[-1].filename).is_relative_to(Path(__file__).parent)
+    """Whether an error arose in other code than expkit's, so that its traceback tells something.
+
+    Errors of the standard library count as those of whoever called it.
+    """
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(_EXPKIT):
+            return False
+        is_installed = bool({"site-packages", "dist-packages"} & set(file.parts))
+        if is_installed or not (
+            file.is_relative_to(_STANDARD_LIBRARY) or file.name.startswith("<")
+        ):
+            return True
+    return False
 
 
 def resume_command(path: Path, argv: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from expkit.build import Builder, Config
 from expkit.checkpoint.find import find_checkpoint
-from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.core.errors import DataError
 from expkit.core.result import Result
 from expkit.launch.signals import StopSignals
 from expkit.run.directory import RunDirectory
@@ -37,11 +37,8 @@ def work(
         ExpkitError: bad input, or what ended the training.
         KeyboardInterrupt: a stop signal before the training began, or a second one.
     """
-    tasks = ("train", "evaluate")
-    if config["task"] not in tasks:
-        message = f"is {config['task']!r}; allowed: {', '.join(tasks)}"
-        raise ConfigError([Problem("task", message, "task=evaluate")])
     builder = Builder(config, run)
+    signals.restore()
     try:
         if config["task"] == "evaluate":
             return _evaluate(builder, config, begin)

@@ -42,7 +42,7 @@ class RunConfig:
     seed: Annotated[int, Bounds(ge=0, lt=2**63)] = 0
     name: Name | None = None
     tags: list[Word] = field(default_factory=list)
-    task: Literal["train", "evaluate", "predict"] = "train"
+    task: Literal["train", "evaluate"] = "train"
     monitor: Word | None = "accuracy"
     resume: Path | None = None
     init_from: Path | None = None
@@ -67,8 +67,8 @@ class TrainerConfig:
     overfit_batches: Count = 0
     limit_train_batches: Size | None = None
     limit_eval_batches: Size | None = None
-    input_mapping: dict[str, str] = field(default_factory=dict)
-    output_mapping: dict[str, str] = field(default_factory=dict)
+    input_mapping: dict[str, str] | None = None
+    output_mapping: dict[str, str] | None = None
     whole_batch: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Seeds as arithmetic: every random stream is named, and its seed is a function of the run's seed and that name."""
+"""Seeds as arithmetic: a stream has a name, and its seed follows from the run's and that name."""
 
 from __future__ import annotations
 

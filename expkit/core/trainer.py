@@ -157,7 +157,7 @@ class Trainer:
         self._step = Step(
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
         )
-        self._saved_step = self._evaluated_step = -1
+        self._saved_step, self._evaluated_step = 0, -1
         self._interrupted = False
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Trainer:
         return self.result
 
     def interrupt(self, reason: str) -> None:
-        """End the run after the step under way, with a checkpoint, as ``interrupted``."""
+        """End the run after this step as ``interrupted``; saved unless ``save_every`` is None."""
         self._interrupted = True
         self.context.request_stop(reason)
 
@@ -194,16 +194,11 @@ class Trainer:
             log.info("nothing to train: at %s, with %s", progress, self._limits)
         while not self._done():
             self._epoch()
-        lacks_evaluation = self._evaluated_step < min(
-            progress.step, 1
-        )  # one before training counts for no other
-        if lacks_evaluation and not self._interrupted and not self._eval_every.is_never:
+        # An evaluation before training does not stand for the trained model.
+        is_evaluated = self._evaluated_step >= min(progress.step, 1)
+        if not (is_evaluated or self._interrupted or self._eval_every.is_never):
             self._evaluate(counts=progress.step > 0)
-        if (
-            progress.step > 0
-            and self._saved_step != progress.step
-            and not self._save_every.is_never
-        ):
+        if self._saved_step != progress.step and not self._save_every.is_never:
             self._save()
         self._store.wait()
         self._losses.read()
@@ -352,7 +347,7 @@ class Trainer:
     # -- the end -----------------------------------------------------------------------------------
 
     def _end_with(self, error: BaseException) -> None:
-        """Tell the callbacks, finish writing, and raise the error or end as ``on_exception`` says."""
+        """Tell the callbacks, finish writing, and raise where ``on_exception`` says so."""
         try:
             self.events.fire("exception", self.context, error)
             self._store.wait()

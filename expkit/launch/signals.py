@@ -31,6 +31,11 @@ class StopSignals:
         """Call ``listener`` with the signal's name at the first signal."""
         self._listener = listener
 
+    def restore(self) -> None:
+        """Set the handlers again: Paddle puts its own, which kill, in their place when imported."""
+        for number in self._before:
+            signal.signal(number, self._handle)
+
     @property
     def exit_code(self) -> int:
         """What a process stopped by the signal returns: 128 + its number."""

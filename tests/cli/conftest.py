@@ -64,7 +64,7 @@ def tiny(n=20, kind="good", delay=0.0):
         train["y"][3] = 9
     if kind == "float_labels":
         train["y"] = train["y"] + 0.5
-    if kind == "nan":
+    if kind == "not_finite":
         train["x"][11, 2] = np.nan
     if kind == "no_eval":
         return train, None

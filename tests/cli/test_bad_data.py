@@ -50,7 +50,7 @@ def test_labels_that_the_loss_cannot_take(command, project, kind, parts):
 
 
 def test_a_nan_in_the_input_is_traced_to_its_step(command, project):
-    done, told = failed(command, project, "data.source.kind=nan", "sampler=sequential")
+    done, told = failed(command, project, "data.source.kind=not_finite", "sampler=sequential")
     assert told["error"]["type"] == "NonFiniteLossError"
     assert "at step 3" in told["error"]["message"]  # sample 11 of batches of 4
     assert "optimizer.lr" in told["error"]["message"]

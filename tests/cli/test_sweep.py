@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import SMALL, config, info, overrides, weights
 
 
@@ -77,6 +79,7 @@ def test_a_stop_signal_ends_the_job_and_the_sweep(command, project):
     assert "Traceback" not in done.text
 
 
+@pytest.mark.slow
 def test_a_real_sweep_ends_at_sigterm_with_its_table(project):
     child = project.process("-m", SMALL, "seed=0,1", "data.source.delay=0.3", wait=False)
     deadline = time.monotonic() + 30

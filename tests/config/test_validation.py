@@ -93,7 +93,7 @@ MENDED = [
     ("~trainer.n_epochs", "trainer.n_epochs=..."),
     ("~seed", "seed=..."),
     ("+sed=3", "seed=3"),
-    ("trainer.input_mapping={a: b}", "+trainer.input_mapping={a: b}"),
+    ("task=predict", "task=train"),
     ("trainer.n_epochs=None", "trainer.n_epochs=null"),
     ("trainer.n_epochs=five", "trainer.n_epochs=20"),
     ("trainer.n_epochs=2.5", "trainer.n_epochs=20"),

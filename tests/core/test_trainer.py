@@ -170,6 +170,20 @@ def test_checkpoints_fall_on_their_steps_and_on_the_last(tmp_path):
     ]
 
 
+def test_a_checkpoint_between_two_evaluations_has_no_metrics_and_no_rank(tmp_path):
+    store = CheckpointStore(tmp_path, keep_last=None)
+    options = {"metrics": Scripted(0.5, 0.4), "monitor": "accuracy", "eval_on": 4}
+    make_trainer(save_every=4, checkpoint=store, max_steps=10, **options).fit()
+    infos = [store.load(path)[1] for path in sorted(tmp_path.glob("step-*"))]
+    assert [(info.step, info.score) for info in infos] == [
+        (4, None),
+        (5, 0.5),
+        (8, None),
+        (10, 0.4),
+    ]
+    assert [info.metrics.get("accuracy") for info in infos] == [None, 0.5, None, 0.4]
+
+
 def test_no_period_of_saving_keeps_the_best_alone(tmp_path):
     store = CheckpointStore(tmp_path, keep_last=None)
     options = {"metrics": Scripted(0.2, 0.5, 0.1), "monitor": "accuracy", "eval_on": 4}
