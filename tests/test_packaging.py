@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def test_constraints_pin_every_dependency():
         if "==" in line
     }
     extras = PYPROJECT["project"]["optional-dependencies"].values()
-    for requirement in [*PYPROJECT["project"]["dependencies"], *sum(extras, [])]:
+    for requirement in [*PYPROJECT["project"]["dependencies"], *itertools.chain(*extras)]:
         name = re.split(r"[\[<>=]", requirement)[0].strip().lower()
         assert name == "expkit" or name in pinned, requirement
 

@@ -1,1 +1,1 @@
-"""What an experiment is, in the standard library and NumPy alone: the loop and the contracts around it."""
+"""What an experiment is, in plain Python and NumPy: the loop and the contracts around it."""

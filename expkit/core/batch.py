@@ -74,7 +74,7 @@ class EvalLoader(Protocol):
 
 
 def map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Rebuild nested dicts, lists, tuples, named tuples and dataclasses with every leaf converted."""
+    """Rebuild nested dicts, lists, tuples and dataclasses with every leaf converted."""
     if isinstance(value, Mapping):
         return {key: map_leaves(item, convert) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -34,7 +34,7 @@ class Best:
         self.step: int | None = None
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise ConfigError where an evaluation that gives these names does not give the monitored one."""
+        """Raise ConfigError where the monitored metric is not among these names."""
         if self._monitor is not None:
             self._monitor.check(names)
 

@@ -51,7 +51,7 @@ class Binding:
 
 
 class _ByName:
-    """Calls a function with the fields that its parameters name; which ones is found once for each set of fields."""
+    """Calls a function with the fields that its parameters name; they are looked up once."""
 
     def __init__(
         self, name: str, signature_of: Callable[..., Any], call: Callable[..., Any]
@@ -76,8 +76,9 @@ class _ByName:
         if missing:
             there = ", ".join(map(str, fields))
             raise DataError(
-                f"{self._name} needs the field {missing[0]!r}, which the batch does not have; it has: {there}. "
-                f"Rename one with trainer.input_mapping={{<field>: {missing[0]}}}, or give the parameter a default"
+                f"{self._name} needs the field {missing[0]!r}, which the batch does not have; "
+                f"it has: {there}. Rename one with trainer.input_mapping="
+                f"{{<field>: {missing[0]}}}, or give the parameter a default"
             )
         names = list(fields) if self._takes_all else [*self._required, *self._optional]
         chosen = tuple(name for name in names if name in fields)
@@ -95,8 +96,8 @@ def _renamed(
         absent = [name for name in names if name not in fields]
         if absent:
             raise DataError(
-                f"trainer.input_mapping renames the field {absent[0]!r}, which the batch does not have; "
-                f"it has: {', '.join(map(str, fields))}"
+                f"trainer.input_mapping renames the field {absent[0]!r}, which the batch does not "
+                f"have; it has: {', '.join(map(str, fields))}"
             )
         return call({names.get(name, name): value for name, value in fields.items()})
 
@@ -111,8 +112,8 @@ def _named_outputs(
         if not isinstance(outputs, Mapping):
             if outputs is None or isinstance(outputs, (tuple, list)):
                 raise DataError(
-                    f"{model} returned {type(outputs).__name__}; allowed: one tensor, which is then called "
-                    "'output', or a dict of tensors by name"
+                    f"{model} returned {type(outputs).__name__}; allowed: one tensor, which is "
+                    "then called 'output', or a dict of tensors by name"
                 )
             return _output_names(names, {"output": outputs}, model)
         return _output_names(names, outputs, model)
@@ -137,7 +138,7 @@ def _output_names(
 def user_loss(
     loss: Callable[[Mapping[str, Any], Mapping[str, Any]], Any],
 ) -> Callable[..., tuple[Any, Any]]:
-    """A user's loss function, which may return values alone, as one that returns (values, weights)."""
+    """A user's loss, which may return values alone, as one that returns (values, weights)."""
 
     def pair(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:
         found = loss(outputs, fields)
@@ -149,6 +150,7 @@ def user_loss(
 def missing_loss(outputs: Mapping[str, Any]) -> DataError:
     """The error for a model that returns no loss where no loss is configured."""
     return DataError(
-        f"the model returns no 'loss' and loss=none computes none; it returns: {', '.join(map(str, outputs))}. "
-        "Choose a loss (loss=cross_entropy), or rename an output with trainer.output_mapping={<output>: loss}"
+        "the model returns no 'loss' and loss=none computes none; "
+        f"it returns: {', '.join(map(str, outputs))}. Choose a loss (loss=cross_entropy), "
+        "or rename an output with trainer.output_mapping={<output>: loss}"
     )

@@ -1,4 +1,4 @@
-"""Communication between ranks. One process is a real case of it: its collectives are the identity."""
+"""Communication between ranks; for one process the collectives are the identity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ReduceOp = Literal["sum", "min", "max"]
 
 
 class Collective(ABC):
-    """What ranks tell each other. There is no mean, on purpose: sums and weights travel, never means.
+    """What ranks tell each other. There is no mean on purpose: sums and weights travel.
 
     Attributes:
         rank: number of this process over all machines, from 0.
@@ -42,7 +42,7 @@ class Collective(ABC):
 
     @abstractmethod
     def any_rank(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank; the same answer on each. Asked after each step: cheap for one rank."""
+        """Whether any rank has set its flag: the same answer on all. Asked after each step."""
 
 
 class SingleProcess(Collective):

@@ -1,4 +1,4 @@
-"""The driver: the few verbs below which tensors live. Everything above them is NumPy and plain Python."""
+"""The driver: the few verbs below which tensors live; above them all is NumPy and Python."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def losses_by_sample(
 
 
 class ParameterAverage(ABC):
-    """A second copy of the trainable parameters that follows them slowly (exponential moving average)."""
+    """A second copy of the parameters that follows them slowly: an exponential moving average."""
 
     @abstractmethod
     def update(self, decay: float) -> None:
@@ -169,7 +169,7 @@ class Driver(ABC):
 
     @abstractmethod
     def setup(self, seed: int) -> None:
-        """Take the device and seed Python, NumPy and the framework by (seed, rank). Safe to call twice."""
+        """Take the device; seed Python, NumPy and the framework by seed and rank. Repeatable."""
 
     @abstractmethod
     def shutdown(self) -> None:
@@ -197,7 +197,7 @@ class Driver(ABC):
     @property
     @abstractmethod
     def optimizer_names(self) -> tuple[str, ...]:
-        """Names of the optimizers in the order of ``optimizer_step``'s factors; empty for evaluation only."""
+        """Names of the optimizers in the order of ``optimizer_step``'s factors; may be none."""
 
     # -- the step ----------------------------------------------------------------------------------
 
@@ -216,7 +216,10 @@ class Driver(ABC):
 
     @abstractmethod
     def backward(self, loss: LossTerm, scale: float) -> None:
-        """Add the gradient of (sum of weighted losses) * scale; after a synchronising forward the gradients are final."""
+        """Add the gradient of (sum of weighted losses) * scale.
+
+        After the last micro-batch of a window the gradients are final.
+        """
 
     @abstractmethod
     def clip_gradients(self, max_norm: float | None = None, max_value: float | None = None) -> Any:
@@ -253,7 +256,7 @@ class Driver(ABC):
 
     @abstractmethod
     def evaluate_step(self, batch: Batch, needs: frozenset[str]) -> dict[str, NDArray[Any]]:
-        """Evaluate one batch without a trace: mode, gradients, random state and statistics stay as they were.
+        """Evaluate one batch without a trace: mode, gradients, random state and statistics stay.
 
         Args:
             batch: the samples.
@@ -267,7 +270,10 @@ class Driver(ABC):
 
     @abstractmethod
     def learning_rates(self) -> dict[str, float]:
-        """The rates used by the last update: ``lr`` for one group, else ``lr/<optimizer>`` or ``lr/<optimizer>/<group>``."""
+        """The rates used by the last update.
+
+        Named ``lr`` for one group, else ``lr/<optimizer>`` or ``lr/<optimizer>/<group>``.
+        """
 
     # -- state -------------------------------------------------------------------------------------
 

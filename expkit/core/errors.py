@@ -1,4 +1,4 @@
-"""The errors a user meets: what is wrong, what was given, what is allowed, and the override that mends it."""
+"""The errors a user meets: what is wrong, what is allowed, and the override that mends it."""
 
 from __future__ import annotations
 

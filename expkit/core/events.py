@@ -72,7 +72,7 @@ class Context:
         self.logged.update(values)
 
     def request_stop(self, reason: str) -> None:
-        """Ask for the end of the run after this step. Any rank may ask; all leave at the same step."""
+        """Ask for the end of the run after this step. Any rank may ask; all leave together."""
         self.stop_reason = reason
 
     def request_save(self) -> None:
@@ -84,7 +84,7 @@ class Context:
         self.eval_requested = True
 
     def skip_step(self) -> None:
-        """Ask that this window's gradients are thrown away; to be asked before the update, on all ranks alike."""
+        """Ask before the update, on all ranks alike, that this window's gradients are dropped."""
         self.skip_requested = True
 
 
@@ -176,7 +176,7 @@ class Filter:
         self.when = when
 
     def wrap(self, handler: Handler) -> Handler:
-        """A handler that counts its calls from 1 and passes on those that this filter lets through."""
+        """A handler that counts its calls from 1 and passes on those that are let through."""
         if self.every is None and self.once is None and self.when is None:
             return handler
         calls = 0

@@ -10,11 +10,18 @@ Split = Literal["train", "eval"]
 
 
 class Logger(ABC):
-    """Takes the numbers of a run. A logger never ends a training: it reports its own failure once and goes quiet."""
+    """Takes the numbers of a run. It never ends a training: it tells its own failure once."""
 
     @abstractmethod
     def log(self, split: Split, step: int, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Record metrics at optimizer step ``step`` (1-based; 0 = before the first) of epoch ``epoch`` (0-based)."""
+        """Record metrics.
+
+        Args:
+            split: what they were computed on.
+            step: optimizer step, from 1; 0 = before the first.
+            epoch: epoch, from 0.
+            metrics: numbers by name.
+        """
 
     @abstractmethod
     def flush(self) -> None:

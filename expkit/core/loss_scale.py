@@ -9,7 +9,7 @@ from expkit.core.errors import ConfigError, Problem
 
 
 class LossScale:
-    """The factor that multiplies the loss; halved at an overflow, doubled after ``growth_every`` good steps.
+    """The factor of the loss: halved at an overflow, doubled after ``growth_every`` good steps.
 
     After Micikevicius et al., "Mixed Precision Training" (2018). One decision holds for all
     optimizers of a step.

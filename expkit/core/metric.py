@@ -52,7 +52,10 @@ class Metric(ABC):
 
     @abstractmethod
     def compute(self) -> Mapping[str, float]:
-        """Numbers by name. The name ``""`` stands for the metric's own name in the config, and ``"x"`` for ``name/x``."""
+        """Numbers by name.
+
+        The name ``""`` stands for the metric's own name in the config, ``"x"`` for ``name/x``.
+        """
 
 
 class MetricGroup(Protocol):

@@ -47,7 +47,7 @@ class Period:
             self._steps = count
 
     def due(self, progress: Progress) -> bool:
-        """Whether the moment has come; asked when a step was counted and ``progress.epoch`` still names its epoch."""
+        """Whether it is due, asked once the step is counted and before its epoch is."""
         if self._steps:
             return progress.step % self._steps == 0
         if self._epochs:

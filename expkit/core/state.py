@@ -1,4 +1,4 @@
-"""State trees: nested dicts keyed by parameter path, with NumPy arrays and JSON values as leaves."""
+"""State trees: nested dicts by parameter path with NumPy arrays and JSON values as leaves."""
 
 from __future__ import annotations
 
@@ -33,5 +33,6 @@ def check_same_shape(path: str, own: tuple[int, ...], state: tuple[int, ...]) ->
     """
     if tuple(own) != tuple(state):
         raise CheckpointError(
-            f"the checkpoint is of another model: {path} has shape {tuple(state)} there, {tuple(own)} here"
+            f"the checkpoint is of another model: {path} has shape {tuple(state)} there, "
+            f"{tuple(own)} here"
         )

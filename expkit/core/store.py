@@ -1,4 +1,4 @@
-"""Where checkpoints go: the contract between the loop and the store, and the store that only remembers."""
+"""Where checkpoints go: the contract of a store, and the one that only remembers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Store(ABC):
 
 
 class MemoryStore(Store):
-    """Writes nothing: remembers the weights of the best evaluation in memory, so that they can be loaded at the end."""
+    """Writes nothing: remembers the weights of the best evaluation until the run ends."""
 
     def __init__(self) -> None:
         self._info: CheckpointInfo | None = None
@@ -108,7 +108,8 @@ class MemoryStore(Store):
         """The weights of the best."""
         if where != "best" or self._info is None:
             raise CheckpointError(
-                f"no checkpoint {where!r}: this run keeps none on disk (checkpoint=default keeps them)"
+                f"no checkpoint {where!r}: this run keeps none on disk "
+                "(checkpoint=default keeps them)"
             )
         return self._state, self._info
 

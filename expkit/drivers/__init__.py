@@ -1,1 +1,1 @@
-"""One package for each framework, all with the same names: what a verb of the driver means there."""
+"""One package for each framework, with the same names: what a driver's verbs mean there."""

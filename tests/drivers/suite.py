@@ -1,4 +1,4 @@
-"""The contract of a driver, as tests: a subclass supplies `make_driver` and `make_model` and inherits them all."""
+"""The contract of a driver as tests: a subclass supplies `make_driver` and `make_model`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DriverSuite(ABC):
 
     @abstractmethod
     def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        """A bundled perceptron of the driver's framework with tanh, FEATURES inputs and CLASSES outputs."""
+        """A bundled perceptron with tanh, FEATURES inputs and CLASSES outputs."""
 
     def prepared(self, optimizer=None, loss=None, seed=0, **model):
         driver = self.make_driver()

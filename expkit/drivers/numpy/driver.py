@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 
 class NumpyDriver(Driver):
-    """Runs an `expkit.models.numpy` model: one with ``forward``, ``backward`` and ``named_parameters``.
+    """Runs a NumPy model: it has ``forward``, ``backward`` and ``named_parameters``.
 
     Args:
         device: ``auto`` or ``cpu``.
@@ -86,8 +86,8 @@ class NumpyDriver(Driver):
         ]
         if lacking:
             message = (
-                f"is {type(model).__module__}.{type(model).__qualname__} without {', '.join(lacking)}; "
-                "driver=numpy needs an expkit.models.numpy.Module"
+                f"is {type(model).__module__}.{type(model).__qualname__} without "
+                f"{', '.join(lacking)}; driver=numpy needs an expkit.models.numpy.Module"
             )
             raise ConfigError([Problem("model", message, "model=mlp")])
         if loss is None:

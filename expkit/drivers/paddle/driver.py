@@ -103,7 +103,8 @@ class PaddleDriver(Driver):
     ) -> None:
         """See `Driver.prepare`."""
         if not isinstance(model, nn.Layer):
-            message = f"is {type(model).__module__}.{type(model).__qualname__}; driver=paddle needs a paddle.nn.Layer"
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            message = f"is {kind}; driver=paddle needs a paddle.nn.Layer"
             raise ConfigError([Problem("model", message)])
         self._model = model
         binding = binding or Binding()
@@ -147,7 +148,7 @@ class PaddleDriver(Driver):
     def _losses(
         self, outputs: Mapping[str, Any], fields: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor | None]:
-        """Values and weights: the model's own loss where it returns one, else the configured loss."""
+        """Values and weights of the model's own loss if it returns one, else of the configured."""
         if "loss" in outputs:
             values, weights = outputs["loss"], outputs.get("loss_weight")
         elif self._loss_function is not None:
@@ -190,7 +191,7 @@ class PaddleDriver(Driver):
 
     @paddle.no_grad()
     def _normalise_by_tokens(self, share: Tensor) -> None:
-        """Divide by tokens in place of samples: ``share`` is (tokens that count) / (samples), now known for the window."""
+        """Divide by tokens in place of samples, by their ``share`` over the whole window."""
         total = self.all_reduce(share.numpy()).item()
         if total > 0:
             for gradient in self._gradients():

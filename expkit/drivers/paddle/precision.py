@@ -1,4 +1,4 @@
-"""Number formats on Paddle: auto_cast for the forward, loss scaling for fp16. The CPU computes in fp32 only."""
+"""Number formats on Paddle: auto_cast, and loss scaling for fp16; the CPU has fp32 only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def check_precision(precision: str, device: str) -> None:
         message = f"is {precision!r}; allowed: {', '.join(AUTOCAST)}"
         raise ConfigError([Problem("driver.precision", message, "driver.precision=fp32")])
     if precision != "fp32" and device == "cpu":
-        message = f"is {precision}, which Paddle cannot do on a CPU (auto_cast has no effect there); allowed: fp32"
+        message = (
+            f"is {precision}, which Paddle cannot do on a CPU (auto_cast has no effect there); "
+            "allowed: fp32"
+        )
         raise ConfigError([Problem("driver.precision", message, "driver.precision=fp32")])
 
 

@@ -6,7 +6,7 @@ import warnings
 
 
 def import_paddle_quietly() -> None:
-    """Import paddle; a missing ccache, which only matters for compiling Paddle extensions, is not mentioned."""
+    """Import paddle without the hint at ccache, which matters only to those who compile it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No ccache found")
         import paddle

@@ -16,7 +16,7 @@ from expkit.core.state import check_same_paths, check_same_shape
 
 
 def to_host(tensor: Tensor) -> NDArray[Any]:
-    """A host copy. bfloat16, which NumPy lacks, becomes float32: exact, and cast back exactly by the parameter's type."""
+    """A host copy. bfloat16, which NumPy lacks, becomes float32; loading casts back exactly."""
     if tensor.dtype == paddle.bfloat16:
         tensor = tensor.astype("float32")
     array: NDArray[Any] = tensor.numpy()
@@ -24,7 +24,7 @@ def to_host(tensor: Tensor) -> NDArray[Any]:
 
 
 def model_tensors(model: nn.Layer) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by path, each once (recurrent layers list some twice in their state)."""
+    """Parameters and persistent buffers by path, each once: recurrent layers list some twice."""
     seen: set[int] = set()
     tensors: dict[str, Tensor] = {}
     for path, tensor in model.state_dict().items():

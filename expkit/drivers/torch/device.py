@@ -51,7 +51,7 @@ def find_device(name: Any) -> torch.device:
 
 
 def to_device(fields: Any, device: torch.device) -> Any:
-    """Numeric arrays and tensors of a batch as tensors on the device, at any depth; all else as it is.
+    """Numeric arrays and tensors of a batch as tensors on the device, at any depth; the rest as is.
 
     On the CPU an array and its tensor share memory.
     """

@@ -104,7 +104,8 @@ class TorchDriver(Driver):
     ) -> None:
         """See `Driver.prepare`."""
         if not isinstance(model, nn.Module):
-            message = f"is {type(model).__module__}.{type(model).__qualname__}; driver=torch needs a torch.nn.Module"
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            message = f"is {kind}; driver=torch needs a torch.nn.Module"
             raise ConfigError([Problem("model", message)])
         self._model = model.to(self._device)
         if self._compile:
@@ -149,7 +150,7 @@ class TorchDriver(Driver):
     def _losses(
         self, outputs: Mapping[str, Any], fields: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor | None]:
-        """Values and weights: the model's own loss where it returns one, else the configured loss."""
+        """Values and weights of the model's own loss if it returns one, else of the configured."""
         if "loss" in outputs:
             values, weights = outputs["loss"], outputs.get("loss_weight")
         elif self._loss_function is not None:
@@ -191,7 +192,7 @@ class TorchDriver(Driver):
         return tensor
 
     def _normalise_by_tokens(self, share: Tensor) -> None:
-        """Divide by tokens in place of samples: ``share`` is (tokens that count) / (samples), now known for the window."""
+        """Divide by tokens in place of samples, by their ``share`` over the whole window."""
         total = self.all_reduce(share.cpu().numpy()).item()
         if total > 0:
             torch._foreach_mul_(self._gradients(), 1.0 / total)

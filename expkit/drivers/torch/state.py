@@ -16,7 +16,7 @@ from expkit.core.state import check_same_paths, check_same_shape
 
 
 def to_host(tensor: Tensor) -> NDArray[Any]:
-    """A host copy. bfloat16, which NumPy lacks, becomes float32: exact, and cast back exactly by the parameter's type."""
+    """A host copy. bfloat16, which NumPy lacks, becomes float32; loading casts back exactly."""
     tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.float()
