@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.work import Work
-from benchmarks.worker import describe
+from benchmarks.worker import TRAIN, WARM_UP, describe
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +56,15 @@ class Worker:
             self.close()
             raise
 
-    def train(self) -> Record:
-        """Train once.
+    def train(self, request: str = TRAIN) -> Record:
+        """Train once, or a few epochs where the request is `WARM_UP`.
 
         Raises:
             WorkError: it failed.
         """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write("train\n")
+            self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
         return self._answer()
 
@@ -139,7 +139,7 @@ def _workers(
                 continue
             try:
                 workers[system] = Worker(system, work)
-                workers[system].train()
+                workers[system].train(WARM_UP)
             except WorkError as error:
                 failed[system] = str(error)
         yield workers

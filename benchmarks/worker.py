@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.work import CLOCK, Work
 
+TRAIN, WARM_UP = "train", "warm up"
 _READ = 5  # losses at the end whose mean is compared
 
 
@@ -34,9 +35,9 @@ def main() -> None:
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
     answers.write(json.dumps(answer) + "\n")
-    for _ in sys.stdin:
+    for request in sys.stdin:
         try:
-            answer = _train(system, work)
+            answer = _train(system, work.shortened() if request.strip() == WARM_UP else work)
         except Exception as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}

@@ -135,16 +135,30 @@ def _output_names(
     return {names.get(name, name): value for name, value in outputs.items()}
 
 
-def user_loss(
-    loss: Callable[[Mapping[str, Any], Mapping[str, Any]], Any],
-) -> Callable[..., tuple[Any, Any]]:
-    """A user's loss, which may return values alone, as one that returns (values, weights)."""
+LossFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+"""Takes the outputs and the fields of a batch, gives values, or (values, weights)."""
 
-    def pair(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:
-        found = loss(outputs, fields)
-        return found if isinstance(found, tuple) else (found, None)
 
-    return pair
+def own_loss_or(configured: LossFunction | None) -> Callable[..., tuple[Any, Any]]:
+    """The loss that a model returns as ``loss`` (and ``loss_weight``), else the configured one.
+
+    The result takes the outputs and the fields of a batch as framework tensors and gives (values,
+    weights); without weights each sample has one value, whatever its size, or all have a mean.
+    """
+
+    def loss(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Any, Any]:
+        if "loss" in outputs:
+            found: Any = (outputs["loss"], outputs.get("loss_weight"))
+        elif configured is not None:
+            found = configured(outputs, fields)
+        else:
+            raise missing_loss(outputs)
+        values, weights = found if isinstance(found, tuple) else (found, None)
+        if weights is None and values.ndim > 1:
+            values = values.flatten(1).mean(1)
+        return values, weights
+
+    return loss
 
 
 def missing_loss(outputs: Mapping[str, Any]) -> DataError:

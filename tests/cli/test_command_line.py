@@ -110,6 +110,14 @@ def test_help_lists_the_users_own_options(command):
     assert "Twenty rows that a linear model can tell apart" in command("--help").out
 
 
+def test_help_that_nobody_reads_to_its_end_is_no_error(project):
+    child = project.process("--help", wait=False)
+    child.stdout.close()
+    assert child.wait(20) in (0, 141)
+    assert child.stderr.read() == ""
+    child.stderr.close()
+
+
 def test_flags_and_overrides_come_in_any_order(command):
     done = command("driver=numpy", "--cfg", "job", "model.hidden=[3]")
     assert done.code == 0

@@ -46,6 +46,7 @@ def can_mount(request):
         pytest.skip("mounting needs root and unshare")
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_a_mount_names_path_and_bytes_and_keeps_older_checkpoints(project):
     done = mounted(
         project, "size=2m", SMALL, *BIG, "checkpoint.keep_last=null", "hydra.run.dir=small/X"

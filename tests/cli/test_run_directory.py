@@ -174,6 +174,13 @@ def test_no_epochs_is_a_run_that_evaluates_once_and_changes_nothing(command, pro
     assert records(project.run()) == []
 
 
+def test_a_run_that_never_evaluates_completes_without_a_best(command, project):
+    done = command(SMALL, "trainer.eval_every=null")
+    assert done.code == 0, done.text
+    assert info(project.run())["result"]["best_eval"] == {}
+    assert "best " not in done.out
+
+
 def test_an_early_stop_is_a_success(command, project):
     done = command(SMALL, "callbacks=[probe]", "callbacks.probe.what=stop")
     assert done.code == 0

@@ -98,6 +98,7 @@ def test_a_real_process_ends_within_seconds_of_sigterm(project):
     assert "Traceback" not in out + err
 
 
+@pytest.mark.slow
 def test_a_second_sigint_ends_a_real_process_in_the_middle_of_a_step(project):
     child = started(project, "data.source.delay=2.0")
     time.sleep(0.2)  # it is in the middle of reading the second batch

@@ -25,6 +25,7 @@ def jobs_of(project) -> list[dict]:
     ]
 
 
+@pytest.mark.slow
 def test_a_grid_makes_a_directory_a_line_and_a_row_for_each_job(command, project):
     done = command("-m", SMALL, "optimizer=sgd,adam", "seed=0,1", "optimizer.lr=0.01")
     assert done.code == 0, done.text
@@ -52,6 +53,7 @@ def test_a_grid_makes_a_directory_a_line_and_a_row_for_each_job(command, project
     assert "4 jobs, 0 not completed" in table[-1]
 
 
+@pytest.mark.slow
 def test_a_failing_job_does_not_stop_the_others(command, project):
     done = command("-m", SMALL, "data.source.kind=raises,good,bad_item")
     assert done.code == 1
@@ -115,6 +117,7 @@ def test_a_bad_value_of_any_job_is_refused_before_the_first(command, project):
     assert not (project.path / "outputs").exists()
 
 
+@pytest.mark.slow
 def test_the_directory_of_a_sweep_can_be_named(command, project):
     assert command("-m", SMALL, "seed=0,1", "hydra.sweep.dir=S", "+experiment=small").code == 0
     assert len(list((project.path / "S").glob("*/run.json"))) == 2
@@ -123,6 +126,7 @@ def test_the_directory_of_a_sweep_can_be_named(command, project):
     assert "is not empty" in done.err
 
 
+@pytest.mark.slow
 def test_evaluations_can_be_swept(command, project):
     command(SMALL, "seed=1", "model.hidden=[3]")
     command(SMALL, "seed=2", "model.hidden=[5]")

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from expkit.core.binding import Binding, missing_loss, user_loss
+from expkit.core.binding import Binding, own_loss_or
 from expkit.core.errors import DataError
 
 
@@ -105,9 +106,16 @@ def test_other_returns_are_refused(value):
 
 
 def test_a_users_loss_may_leave_the_weights_out():
-    assert user_loss(lambda outputs, fields: 3)({}, {}) == (3, None)
-    assert user_loss(lambda outputs, fields: (3, 4))({}, {}) == (3, 4)
+    values, weights = np.ones(2), np.zeros(2)
+    assert own_loss_or(lambda outputs, fields: values)({}, {}) == (values, None)
+    assert own_loss_or(lambda outputs, fields: (values, weights))({}, {}) == (values, weights)
+
+
+def test_the_models_own_loss_comes_first():
+    found = own_loss_or(lambda outputs, fields: 3)({"loss": np.ones(2), "loss_weight": 4}, {})
+    assert found[1] == 4
 
 
 def test_a_missing_loss_lists_the_outputs():
-    assert "it returns: a, b. Choose" in str(missing_loss({"a": 1, "b": 2}))
+    with pytest.raises(DataError, match="it returns: a, b. Choose"):
+        own_loss_or(None)({"a": 1, "b": 2}, {})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paddle import Tensor, nn
 
 from expkit.core.batch import Batch
-from expkit.core.binding import Binding, missing_loss, user_loss
+from expkit.core.binding import Binding, own_loss_or
 from expkit.core.collective import Collective, SingleProcess
 from expkit.core.driver import (
     Driver,
@@ -112,10 +112,9 @@ class PaddleDriver(Driver):
         self._optimizers = OptimizerSet(optimizers, parameters)
         self._train_call = autocast(binding.bind(model, "train_step"), self._precision)
         self._evaluate_call = autocast(binding.bind(model, "evaluate_step"), self._precision)
-        self._loss_function = None
-        if loss is not None:
-            function = loss_function(loss) if isinstance(loss, Loss) else user_loss(loss)
-            self._loss_function = autocast(function, self._precision)
+        by_sample = loss_function(loss) if isinstance(loss, Loss) else loss
+        self._has_loss = loss is not None
+        self._loss_by_sample = autocast(own_loss_or(by_sample), self._precision)
         if self._compile:
             paddle.jit.to_static(model)  # in place, and after its signature was read
         model.train()
@@ -136,7 +135,7 @@ class PaddleDriver(Driver):
 
     def loss(self, outputs: Mapping[str, Any], batch: Batch) -> LossTerm:
         """See `Driver.loss`."""
-        values, weights = self._losses(outputs, self._fields)
+        values, weights = self._loss_by_sample(outputs, self._fields)
         if batch.weights is None:
             return LossTerm(values, weights, batch.size if weights is None else None)
         samples = paddle.to_tensor(batch.weights)
@@ -144,20 +143,6 @@ class PaddleDriver(Driver):
             per_token = samples.reshape([-1, *[1] * (weights.ndim - 1)])
             return LossTerm(values, weights * per_token, None)
         return LossTerm(values, samples if values.ndim else None, batch.size)
-
-    def _losses(
-        self, outputs: Mapping[str, Any], fields: Mapping[str, Any]
-    ) -> tuple[Tensor, Tensor | None]:
-        """Values and weights of the model's own loss if it returns one, else of the configured."""
-        if "loss" in outputs:
-            values, weights = outputs["loss"], outputs.get("loss_weight")
-        elif self._loss_function is not None:
-            values, weights = self._loss_function(outputs, fields)
-        else:
-            raise missing_loss(outputs)
-        if weights is None and values.ndim > 1:  # the samples count, whatever the size of each
-            values = values.flatten(1).mean(1)
-        return values, weights
 
     def backward(self, loss: LossTerm, scale: float) -> None:
         """See `Driver.backward`."""
@@ -264,8 +249,8 @@ class PaddleDriver(Driver):
                     for name in needs
                     if name in outputs and name != "loss"
                 }
-                if "loss" in needs and ("loss" in outputs or self._loss_function is not None):
-                    values, weights = self._losses(outputs, fields)
+                if "loss" in needs and ("loss" in outputs or self._has_loss):
+                    values, weights = self._loss_by_sample(outputs, fields)
                     own = None if weights is None else to_host(weights)
                     host |= losses_by_sample(to_host(values), own, len(batch.indices))
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from expkit.core.batch import Batch
-from expkit.core.binding import Binding, missing_loss, user_loss
+from expkit.core.binding import Binding, own_loss_or
 from expkit.core.collective import Collective, SingleProcess
 from expkit.core.driver import (
     Driver,
@@ -82,7 +83,6 @@ class TorchDriver(Driver):
         self._sync = True
         self._finite: bool | None = None
         self._token_share: Tensor | None = None
-        self._constants: dict[tuple[Any, ...], Tensor] = {}
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -116,10 +116,11 @@ class TorchDriver(Driver):
         kind = self._device.type
         self._train_call = autocast(binding.bind(model, "train_step"), self._precision, kind)
         self._evaluate_call = autocast(binding.bind(model, "evaluate_step"), self._precision, kind)
-        self._loss_function = None
-        if loss is not None:
-            function = loss_function(loss) if isinstance(loss, Loss) else user_loss(loss)
-            self._loss_function = autocast(function, self._precision, kind)
+        by_sample = loss_function(loss) if isinstance(loss, Loss) else loss
+        mean = loss_function(loss, reduction="mean") if isinstance(loss, Loss) else loss
+        self._has_loss = loss is not None
+        self._loss_by_sample = autocast(own_loss_or(by_sample), self._precision, kind)
+        self._mean_loss = autocast(own_loss_or(mean), self._precision, kind)
         model.train()
 
     @property
@@ -138,40 +139,28 @@ class TorchDriver(Driver):
 
     def loss(self, outputs: Mapping[str, Any], batch: Batch) -> LossTerm:
         """See `Driver.loss`."""
-        values, weights = self._losses(outputs, self._fields)
         if batch.weights is None:
+            values, weights = self._mean_loss(outputs, self._fields)
             return LossTerm(values, weights, batch.size if weights is None else None)
+        values, weights = self._loss_by_sample(outputs, self._fields)
         samples = torch.from_numpy(batch.weights).to(values.device)
         if weights is not None:
             per_token = samples.reshape(-1, *[1] * (weights.ndim - 1))
             return LossTerm(values, weights * per_token, None)
         return LossTerm(values, samples if values.ndim else None, batch.size)
 
-    def _losses(
-        self, outputs: Mapping[str, Any], fields: Mapping[str, Any]
-    ) -> tuple[Tensor, Tensor | None]:
-        """Values and weights of the model's own loss if it returns one, else of the configured."""
-        if "loss" in outputs:
-            values, weights = outputs["loss"], outputs.get("loss_weight")
-        elif self._loss_function is not None:
-            values, weights = self._loss_function(outputs, fields)
-        else:
-            raise missing_loss(outputs)
-        if weights is None and values.ndim > 1:  # the samples count, whatever the size of each
-            values = values.flatten(1).mean(1)
-        return values, weights
-
     def backward(self, loss: LossTerm, scale: float) -> None:
         """See `Driver.backward`."""
         values, weights = loss.values, loss.weights
         scaled = scale if self._scale is None else scale * self._scale.value
         if weights is not None:
-            cotangent = (weights * scaled).to(values.dtype)
+            total = (values * weights.to(values.dtype)).sum() * scaled
         elif values.ndim:
-            cotangent = self._filled(values.shape, scaled, values)
+            total = values.sum() * scaled
         else:  # a mean counts as many times as there are samples
-            cotangent = self._filled((), scaled * (loss.size or 0.0), values)
-        torch.autograd.backward(values, cotangent)
+            factor = scaled * (loss.size or 0.0)
+            total = values if math.isclose(factor, 1.0, rel_tol=1e-12) else values * factor
+        total.backward()
         loss.values = values.detach()
         if loss.size is None:
             share = weights.detach().sum(dtype=torch.float64) * scale
@@ -179,17 +168,6 @@ class TorchDriver(Driver):
         if self._sync and self._token_share is not None:
             self._normalise_by_tokens(self._token_share)
             self._token_share = None
-
-    def _filled(self, shape: Sequence[int], value: float, like: Tensor) -> Tensor:
-        """A cached tensor full of ``value``: making it anew would cost as much as a small layer."""
-        key = (tuple(shape), value, like.dtype)
-        tensor = self._constants.get(key)
-        if tensor is None:
-            if len(self._constants) > 64:  # loss scales and odd batch sizes come and go
-                self._constants.clear()
-            tensor = torch.full(tuple(shape), value, dtype=like.dtype, device=like.device)
-            self._constants[key] = tensor
-        return tensor
 
     def _normalise_by_tokens(self, share: Tensor) -> None:
         """Divide by tokens in place of samples, by their ``share`` over the whole window."""
@@ -258,8 +236,8 @@ class TorchDriver(Driver):
                     for name in needs
                     if name in outputs and name != "loss"
                 }
-                if "loss" in needs and ("loss" in outputs or self._loss_function is not None):
-                    values, weights = self._losses(outputs, fields)
+                if "loss" in needs and ("loss" in outputs or self._has_loss):
+                    values, weights = self._loss_by_sample(outputs, fields)
                     own = None if weights is None else to_host(weights)
                     host |= losses_by_sample(to_host(values), own, len(batch.indices))
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,15 +27,23 @@ _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.
 _NO_LABEL = torch.iinfo(torch.int64).min
 
 
-def loss_function(spec: Loss) -> LossFunction:
+Reduction = Literal["none", "mean"]
+
+
+def loss_function(spec: Loss, reduction: Reduction = "none") -> LossFunction:
     """The function ``(outputs, fields) -> (values, weights)`` of a spec.
 
     Values have one entry per sample and weights are None; where positions of a sample count
     differently both have the shape of the target. Half-precision outputs are judged in float32.
+
+    Args:
+        spec: the loss.
+        reduction: ``mean`` gives the mean over the samples in place of the values, where all
+            positions count alike: the kernels for it are a good deal cheaper.
     """
     if isinstance(spec, CrossEntropy):
-        return _cross_entropy(spec)
-    elementwise = _elementwise(spec)
+        return _cross_entropy(spec, reduction)
+    elementwise = _elementwise(spec, reduction)
     output_name, target_name = spec.output, spec.target
 
     def function(outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[Tensor, None]:
@@ -48,16 +56,17 @@ def loss_function(spec: Loss) -> LossFunction:
         if output.dtype in _HALF:
             output = output.float()
         values = elementwise(output, target.to(output.dtype))
-        return (values if values.ndim == 1 else values.flatten(1).mean(1)), None
+        return (values if values.ndim < 2 else values.flatten(1).mean(1)), None
 
     return function
 
 
-def _cross_entropy(spec: CrossEntropy) -> LossFunction:
+def _cross_entropy(spec: CrossEntropy, reduction: Reduction) -> LossFunction:
     output_name, target_name, smoothing = spec.output, spec.target, spec.label_smoothing
     ignored = _NO_LABEL if spec.ignore_index is None else spec.ignore_index
     all_alike = spec.class_weights is None and spec.ignore_index is None
     weigh = None if all_alike else _weights_of(spec, ignored)
+    kernel_reduction = reduction if all_alike else "none"
 
     def function(
         outputs: Mapping[str, Any], fields: Mapping[str, Any]
@@ -81,12 +90,14 @@ def _cross_entropy(spec: CrossEntropy) -> LossFunction:
             logits if flat else logits.flatten(0, -2),
             labels if flat else labels.flatten(),
             ignore_index=ignored,
-            reduction="none",
+            reduction=kernel_reduction,
             label_smoothing=smoothing,
         )
         if weigh is not None:
             return values.view(labels.shape), weigh(labels, values.dtype)
-        return (values if flat else values.view(labels.shape).flatten(1).mean(1)), None
+        if flat or values.ndim == 0:
+            return values, None
+        return values.view(labels.shape).flatten(1).mean(1), None
 
     return function
 
@@ -107,19 +118,19 @@ def _weights_of(spec: CrossEntropy, ignored: int) -> Callable[[Tensor, torch.dty
     return weights
 
 
-def _elementwise(spec: Loss) -> Callable[[Tensor, Tensor], Tensor]:
-    """The value of each output entry."""
+def _elementwise(spec: Loss, reduction: Reduction) -> Callable[[Tensor, Tensor], Tensor]:
+    """The value of each output entry, or their mean."""
     if isinstance(spec, MeanSquaredError):
-        return lambda output, target: functional.mse_loss(output, target, reduction="none")
+        return lambda output, target: functional.mse_loss(output, target, reduction=reduction)
     if isinstance(spec, MeanAbsoluteError):
-        return lambda output, target: functional.l1_loss(output, target, reduction="none")
+        return lambda output, target: functional.l1_loss(output, target, reduction=reduction)
     if isinstance(spec, BinaryCrossEntropy):
         return lambda output, target: functional.binary_cross_entropy_with_logits(
-            output, target, reduction="none"
+            output, target, reduction=reduction
         )
     if isinstance(spec, Huber):
         delta = float(spec.delta)
         return lambda output, target: functional.huber_loss(
-            output, target, reduction="none", delta=delta
+            output, target, reduction=reduction, delta=delta
         )
     raise unknown_loss(spec)
