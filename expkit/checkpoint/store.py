@@ -61,6 +61,8 @@ class CheckpointStore(Store):
         _check_count("keep_last", keep_last, 1)
         _check_count("keep_best", keep_best, 0)
         self._root = Path(root)
+        # Where the run directory was removed since, it must not quietly come back.
+        self._needs_parents = not self._root.parent.exists()
         self._keep_last = keep_last
         self._keep_best = keep_best
         self._writer: Writer = BackgroundWriter() if background else InlineWriter()
@@ -121,7 +123,9 @@ class CheckpointStore(Store):
 
     def _take_over(self) -> dict[int, CheckpointInfo]:
         """Clear away what a killed writer left, and list what is there."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        if self._needs_parents:
+            self._root.parent.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(exist_ok=True)
         remove_leftovers(self._root)
         kept = {}
         for path in search.candidates(self._root):

@@ -81,7 +81,13 @@ def _weights_to_use(case: Case) -> Iterator[Problem]:
     if case["init_from"] is None:
         message = f"task={task} needs trained weights: the directory of a run or checkpoint"
         yield Problem("init_from", message, "init_from=outputs/2026-11-30/07-12-03-digits")
-    used = ("trainer.limit_eval_batches", "trainer.overfit_batches")
+    used = {
+        f"trainer.{key}"
+        for key in (
+            *("limit_eval_batches", "overfit_batches"),
+            *("input_mapping", "output_mapping", "whole_batch"),
+        )
+    }
     for key in case.given:
         if key.split(".")[0] in ("trainer", "optimizer", "schedule") and key not in used:
             yield Problem(

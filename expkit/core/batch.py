@@ -75,6 +75,8 @@ class EvalLoader(Protocol):
 
 def map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
     """Rebuild nested dicts, lists, tuples and dataclasses with every leaf converted."""
+    if isinstance(value, np.ndarray):  # by far the most common leaf
+        return convert(value)
     if isinstance(value, Mapping):
         return {key: map_leaves(item, convert) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

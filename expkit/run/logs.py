@@ -9,7 +9,7 @@ from datetime import datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 from expkit.core.errors import RunDirectoryError
 
@@ -198,14 +198,24 @@ class _FileHandler(RotatingFileHandler):
             sys.stderr.write(f"cannot write {self.baseFilename}: {error}\n")
 
 
-class _ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Writes to what standard output is now: a progress bar may have put itself in its place."""
+class _ConsoleHandler(logging.Handler):
+    """Writes errors to standard error and all else to standard output, as they are now.
+
+    A progress bar may have put itself in their place. Where nobody reads on, it goes quiet: the
+    file has every line.
+    """
 
     def __init__(self) -> None:
-        logging.Handler.__init__(self)
+        super().__init__()
         self.setFormatter(_ConsoleFormatter())
+        self._is_broken = False
 
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]
-        """The present standard output."""
-        return sys.stdout
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._is_broken:
+            return
+        stream = sys.stderr if record.levelno >= logging.ERROR else sys.stdout
+        try:
+            stream.write(self.format(record) + "\n")
+            stream.flush()
+        except OSError:
+            self._is_broken = True

@@ -117,5 +117,5 @@ def test_the_models_own_loss_comes_first():
 
 
 def test_a_missing_loss_lists_the_outputs():
-    with pytest.raises(DataError, match="it returns: a, b. Choose"):
+    with pytest.raises(DataError, match="it returns: a, b"):
         own_loss_or(None)({"a": 1, "b": 2}, {})
