@@ -3,4 +3,6 @@
 Importing this package imports no framework.
 """
 
-__version__ = "0.1.0"
+from expkit.version import __version__
+
+__all__ = ["__version__"]

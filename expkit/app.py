@@ -54,7 +54,7 @@ def _experiment(argv: Sequence[str]) -> int:
         sys.stdout.write(help_text(arguments.config_dir) + "\n")
         return 0
     if arguments.version:
-        from expkit import __version__
+        from expkit.version import __version__
 
         sys.stdout.write(f"expkit {__version__}\n")
         return 0

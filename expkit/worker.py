@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from expkit.build import Builder, Config
+from expkit.builder import Builder, Config
 from expkit.checkpoint.find import find_checkpoint
 from expkit.core.errors import DataError
 from expkit.core.result import Result
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 def work(
     config: Config,
+    files: Mapping[str, str],
     run: RunDirectory,
     run_log: RunLog,
     signals: StopSignals,
@@ -28,6 +29,7 @@ def work(
 
     Args:
         config: a checked and resolved config.
+        files: the file that each group's option comes from, for errors.
         run: where to write.
         run_log: told of the progress, so that each line names its step.
         signals: stop signals, which end a training in order.
@@ -37,12 +39,17 @@ def work(
         ExpkitError: bad input, or what ended the training.
         KeyboardInterrupt: a stop signal before the training began, or a second one.
     """
-    builder = Builder(config, run)
+    builder = Builder(config, run, files)
     signals.restore()
     try:
+        builder.logger.describe(run.config_file.read_text(encoding="utf-8"), config)
         if config["task"] == "evaluate":
-            return _evaluate(builder, config, begin)
-        return _train(builder, config, run_log, signals, begin)
+            result = _evaluate(builder, config, begin)
+        else:
+            result = _train(builder, config, run_log, signals, begin)
+        if result.status == "completed":
+            builder.logger.conclude(result.metrics)
+        return result
     finally:
         builder.close()
 

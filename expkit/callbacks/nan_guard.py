@@ -104,4 +104,7 @@ def _describe(context: Context, by_rank: list[list[str]]) -> str:
         for finding in found
     ]
     rates = ", ".join(f"{name}={rate:g}" for name, rate in context.driver.learning_rates().items())
-    return f"step {context.progress.step + 1} ({rates}): {'; '.join(findings)}"
+    return (
+        f"step {context.progress.step + 1} ({rates}): {'; '.join(findings)}; "
+        "the rate is too high, or the data holds NaN or infinite values"
+    )

@@ -6,12 +6,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 
 from expkit.core.errors import ConfigError, Problem
 
-PACKAGE_DIRECTORY = Path(str(files("expkit.conf"))).resolve()
+
+def _package_directory() -> Path:
+    """``conf`` inside the package, as a wheel has it, else beside the package, as a clone has it.
+
+    Found by the place of this file, not by an import, so that a clone works without an install.
+    """
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "conf"
+    return inside if (inside / "config.yaml").is_file() else package.parent / "conf"
+
+
+PACKAGE_DIRECTORY = _package_directory()
 LOCAL = "local"
 """The group of the untracked overrides; it has one option, ``default``, taken where it exists."""
 

@@ -22,7 +22,7 @@ def hand_to_hydra(argv: Sequence[str], task: Callable[[Any], Any]) -> None:
     install([path for path in make_catalog().directories if path != PACKAGE_DIRECTORY])
     before, sys.argv = sys.argv, [sys.argv[0], *argv]
     try:
-        hydra.main(version_base="1.3", config_path="pkg://expkit.conf", config_name="config")(
+        hydra.main(version_base="1.3", config_path=str(PACKAGE_DIRECTORY), config_name="config")(
             task
         )()
     finally:

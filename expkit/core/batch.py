@@ -62,6 +62,10 @@ class TrainLoader(Protocol):
     def steps_per_epoch(self) -> int | None:
         """Optimizer steps in one epoch; None where the data has no length."""
 
+    @property
+    def signature(self) -> dict[str, Any]:
+        """What a position in an epoch depends on, as JSON values: order and size of the steps."""
+
     def windows(self, epoch: int, start: int = 0) -> Iterator[Window]:
         """The windows of epoch ``epoch`` (0-based) from step ``start`` of that epoch on."""
 

@@ -50,7 +50,8 @@ class LossRecord:
             first = int(is_bad.argmax())
             raise NonFiniteLossError(
                 f"the training loss became {sums[first, 0]} at step {steps[first]}; "
-                "lower optimizer.lr, set trainer.clip_norm=1.0, or leave such steps out with "
+                "lower optimizer.lr, set trainer.clip_norm=1.0, look whether the data holds NaN or "
+                "infinite values, or leave such steps out with "
                 "callbacks=[progress,nan_guard] callbacks.nan_guard.policy=skip"
             )
         self._interval = _added(self._interval, sums)

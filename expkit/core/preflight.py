@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from expkit.core.batch import Batch
 from expkit.core.driver import Driver
-from expkit.core.errors import DataError, ExpkitError, NonFiniteLossError
+from expkit.core.errors import ConfigError, DataError, ExpkitError, NonFiniteLossError, Problem
 from expkit.core.evaluator import step_error
+from expkit.core.progress import Progress
 
 _PROBE_SIZE = 2
 
@@ -63,6 +64,38 @@ def _output_shape(driver: Driver, dataset: Any, output: str) -> tuple[int, ...] 
         )
         raise step_error(f"a first look at the model ({types})", batch, error) from error
     return host[output].shape if output in host else None
+
+
+def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Make sure that a position in an epoch means the samples that it meant when it was saved.
+
+    Between two epochs the data may be cut in another way; an epoch that has ended stays ended.
+
+    Args:
+        progress: the position, as it was saved.
+        saved: how epochs were cut into steps then (`TrainLoader.signature`).
+        own: how they are cut now.
+
+    Raises:
+        ConfigError: the position is inside an epoch whose steps are other ones now: samples would
+            be left out or trained twice.
+    """
+    if saved == own or progress.epoch_step == 0:
+        return
+    if progress.epoch_step == -(-saved["samples_per_epoch"] // saved["samples_per_step"]):
+        progress.epoch_step = progress.steps_per_epoch or 0
+        return
+    changes = ", ".join(
+        f"{key.replace('_', ' ')} {own[key]} (was {saved[key]})"
+        for key in own
+        if own[key] != saved.get(key)
+    )
+    message = (
+        f"stands inside epoch {progress.epoch + 1}, after {progress.epoch_step} of its steps, and "
+        f"the steps are other ones now: {changes}. Go on with the data, batch size, accumulation, "
+        "limits and seed of the run, or begin a new run from its weights"
+    )
+    raise ConfigError([Problem("resume", message, "init_from=RUN in place of resume=RUN")])
 
 
 def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:

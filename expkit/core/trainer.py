@@ -20,7 +20,7 @@ from expkit.core.loss_record import LossRecord
 from expkit.core.metric import MetricGroup
 from expkit.core.monitor import Monitor
 from expkit.core.period import Period, PeriodLike
-from expkit.core.preflight import check_targets, check_weights
+from expkit.core.preflight import check_position, check_targets, check_weights
 from expkit.core.progress import Progress
 from expkit.core.result import Result
 from expkit.core.schedule import Schedule, ScheduleSet, first_rates
@@ -303,6 +303,7 @@ class Trainer:
         return self.driver.state() | {
             "trainer": {
                 "progress": self.progress.state(),
+                "data": self._loader.signature,
                 "best": self._best.state(),
                 "losses": self._losses.state(),
                 "evaluated_step": self._evaluated_step,
@@ -317,6 +318,7 @@ class Trainer:
         self.driver.load_state(state)
         trainer = state["trainer"]
         self.progress.load_state(trainer["progress"])
+        check_position(self.progress, trainer["data"], self._loader.signature)
         self._best.load_state(trainer["best"])
         self._losses.load_state(trainer["losses"])
         self._evaluated_step = trainer["evaluated_step"]

@@ -51,6 +51,16 @@ class PlanLoader:
         """Optimizer steps in one epoch."""
         return self._plan.steps
 
+    @property
+    def signature(self) -> dict[str, Any]:
+        """How an epoch is cut into steps, as JSON values: a position in it means this and no other."""
+        plan = self._plan
+        return {
+            "samples_per_epoch": plan.length,
+            "samples_per_step": plan.window_size,
+            "order_begins": plan.first_samples(),
+        }
+
     def windows(self, epoch: int, start: int = 0) -> Iterator[Window]:
         """The windows of an epoch from step ``start`` on; what lies before is not read."""
         plan = self._plan

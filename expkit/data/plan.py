@@ -10,6 +10,8 @@ from expkit.core.batch import Indices
 from expkit.core.errors import DataError
 from expkit.data.sampler import Sampler
 
+_MARK_SAMPLES = 8
+
 
 class MicroBatch(NamedTuple):
     """A cut of a rank's share of a window.
@@ -100,6 +102,10 @@ class Plan:
     def layout(self, step: int) -> Layout:
         """How this rank's share of a window is cut."""
         return self._last if step == self.steps - 1 else self._whole
+
+    def first_samples(self) -> list[int]:
+        """The first few data-set indices of epoch 0, the same on every rank: the order's mark."""
+        return self._order(0, 0, min(self.length, _MARK_SAMPLES)).tolist()
 
     def indices(self, epoch: int, first: int, last: int) -> Indices:
         """Data-set indices of this rank's shares of the windows [first, last), end to end."""

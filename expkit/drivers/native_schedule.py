@@ -40,7 +40,7 @@ class NativeScheduleBase(Schedule):
         try:
             self._build(base_lr)
         except (TypeError, ValueError, AssertionError) as error:
-            message = f"the scheduler refuses its options: {error}"
+            message = f"{name_of(self.factory)} refuses its options: {error}"
             raise ConfigError([Problem("schedule.factory", message)]) from error
         self.needs_monitor = self._plateau_mode() is not None
         self._made = deepcopy(self._read())

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.core.naming import name_of
 from expkit.optimizers import Native, Optimizer, Patterns, Spec, patterns_of
 
 logger = logging.getLogger(__name__)
@@ -271,19 +272,20 @@ def native_of(
     spec = group.spec
     if not isinstance(spec, Native):
         raise refused(group, type(spec).__name__, framework)
-    package = spec.name.partition(".")[0]
+    name = name_of(spec.optimizer)
+    package = name.partition(".")[0]
     if package in ("torch", "paddle") and package != framework:
-        raise refused(group, spec.name, framework)
+        raise refused(group, name, framework)
     try:
         native = spec.optimizer(*args, **arguments)
     except (TypeError, ValueError, AssertionError) as error:
-        message = f"{spec.name} refuses its options: {error}"
+        message = f"{name} refuses its options: {error}"
         raise ConfigError([Problem(group.key, message)]) from error
     if not isinstance(native, kind):
-        raise refused(group, f"{spec.name}, which gives {type(native).__name__}", framework)
+        raise refused(group, f"{name}, which gives {type(native).__name__}", framework)
     closure = inspect.signature(native.step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
-        raise refused(group, f"{spec.name}, which computes the loss in each step again", framework)
+        raise refused(group, f"{name}, which computes the loss in each step again", framework)
     return native
 
 
@@ -292,5 +294,7 @@ def refused(group: ParameterGroup, given: str, framework: str) -> ConfigError:
     allowed = "SGD, Adam or AdamW of expkit.optimizers"
     if framework != "numpy":
         allowed += f", or an optimizer of {framework}"
-    message = f"is {given}; the driver is {framework}, allowed: {allowed}"
+    home = given.partition(".")[0]
+    whose = f", an optimizer of {home}" if home in ("torch", "paddle") else ""
+    message = f"is {given}{whose}; the driver is {framework}, allowed: {allowed}"
     return ConfigError([Problem(group.key, message, "optimizer=adam")])

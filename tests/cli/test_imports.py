@@ -17,7 +17,7 @@ def test_importing_expkit_changes_nothing_and_imports_no_framework():
         "def look(): return dict(os.environ), list(sys.argv), list(sys.path), random.getstate(), "
         "str(numpy.random.get_state()), os.getcwd()\n"
         "before = look()\n"
-        "import expkit, expkit.app, expkit.job, expkit.sweep, expkit.build, expkit.worker\n"
+        "import expkit, expkit.app, expkit.job, expkit.sweep, expkit.builder, expkit.worker\n"
         "assert look() == before\n"
         "assert not {'torch', 'paddle', 'sklearn', 'tensorboard'} & set(sys.modules)\n"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from expkit.build import Builder
+from expkit.builder import Builder
 from expkit.run.directory import RunDirectory
 from tests.cli.conftest import SMALL, config, info, overrides, records, tree, weights
 

@@ -183,7 +183,7 @@ def test_framework_classes_are_found_and_their_functions_refused():
 
 
 def shipped(driver, model, *overrides):
-    from expkit.build import CONSUMED, SUPPLIED
+    from expkit.builder import CONSUMED, SUPPLIED
 
     config = check([f"driver={driver}", f"model={model}", *overrides]).config
     check_targets(config, supplied=SUPPLIED, consumed=CONSUMED)

@@ -10,7 +10,7 @@ import pytest
 
 from expkit.core.errors import ConfigError, DataError
 from expkit.data import Data, sources
-from expkit.data.sources import bundled, text
+from expkit.data.sources import bundled, language, text
 from expkit.data.splits import Splits
 
 
@@ -101,6 +101,24 @@ def test_shakespeare_refuses_lengths_that_cannot_be():
         sources.shakespeare(0)
     with pytest.raises(DataError, match=r"seq_length=10000000 is longer .* at most"):
         sources.shakespeare(10_000_000)
+    for context in (-1, 8, 0.5):
+        with pytest.raises(ConfigError, match=r"eval_context: is .* integer from 0 to 7"):
+            sources.shakespeare(8, eval_context=context)
+
+
+@needs_plays
+def test_shakespeare_foretells_each_character_once_from_its_context():
+    plain, overlapping = sources.shakespeare(64), sources.shakespeare(64, eval_context=16)
+    assert np.array_equal(plain.train["y"], overlapping.train["y"])
+    x, y = overlapping.eval["x"], overlapping.eval["y"]
+    assert np.array_equal(x[1:, :16], x[:-1, 48:])
+    assert (y[:, :16] == language.IGNORED_ID).all()
+    assert np.array_equal(x[:, 17:], y[:, 16:-1])
+    foretold = y[:, 16:].ravel()
+    expected = plain.eval["y"].ravel()
+    length = min(len(foretold), len(expected))
+    assert abs(len(foretold) - len(expected)) < 64
+    assert np.array_equal(foretold[:length], expected[:length])
 
 
 @needs_reuters

@@ -33,6 +33,10 @@ from expkit.drivers.numpy.optimizers import OptimizerSet
 
 Array = NDArray[Any]
 
+# A loss that is not finite ends the run with an error of its own; NumPy's warnings would only come
+# before it.
+_without_warnings = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
 
 class NumpyDriver(Driver):
     """Runs a NumPy model: it has ``forward``, ``backward`` and ``named_parameters``.
@@ -110,6 +114,7 @@ class NumpyDriver(Driver):
 
     # -- the step ----------------------------------------------------------------------------------
 
+    @_without_warnings
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
         self._sync = sync
@@ -117,6 +122,7 @@ class NumpyDriver(Driver):
         self._outputs = self._call(batch.fields)
         return self._outputs
 
+    @_without_warnings
     def loss(self, outputs: Mapping[str, Any], batch: Batch) -> LossTerm:
         """See `Driver.loss`."""
         if self._loss_spec.output not in outputs:
@@ -129,6 +135,7 @@ class NumpyDriver(Driver):
             return LossTerm(values, weights * per_token, None)
         return LossTerm(values, batch.weights, batch.size)
 
+    @_without_warnings
     def backward(self, loss: LossTerm, scale: float) -> None:
         """See `Driver.backward`."""
         weights = np.ones_like(loss.values) if loss.weights is None else loss.weights
@@ -149,6 +156,7 @@ class NumpyDriver(Driver):
     def _gradients(self) -> list[Array]:
         return [p.grad for p in self._optimizers.parameters if p.grad is not None]
 
+    @_without_warnings
     def clip_gradients(self, max_norm: float | None = None, max_value: float | None = None) -> Any:
         """See `Driver.clip_gradients`."""
         gradients = self._gradients()
@@ -161,6 +169,7 @@ class NumpyDriver(Driver):
                 np.clip(gradient, -max_value, max_value, out=gradient)
         return norm
 
+    @_without_warnings
     def optimizer_step(self, factors: Sequence[float]) -> bool:
         """See `Driver.optimizer_step`."""
         self._optimizers.step(factors)
@@ -171,6 +180,7 @@ class NumpyDriver(Driver):
         """See `Driver.discard_gradients`."""
         self._optimizers.zero()
 
+    @_without_warnings
     def read_losses(self, terms: Sequence[LossTerm]) -> NDArray[np.float64]:
         """See `Driver.read_losses`."""
         values = np.concatenate([np.ravel(term.values) for term in terms]).astype(np.float64)
@@ -178,6 +188,7 @@ class NumpyDriver(Driver):
         weights = np.concatenate(weighted).astype(np.float64) if weighted else np.empty(0)
         return sum_losses(terms, values, weights)
 
+    @_without_warnings
     def evaluate_step(self, batch: Batch, needs: frozenset[str]) -> dict[str, Array]:
         """See `Driver.evaluate_step`."""
         model = self.unwrap()

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expkit.core.errors import ConfigError, Problem
+from expkit.core.naming import name_of
 from expkit.losses import (
     BinaryCrossEntropy,
     CrossEntropy,
@@ -15,7 +17,6 @@ from expkit.losses import (
     Loss,
     MeanAbsoluteError,
     MeanSquaredError,
-    unknown_loss,
 )
 
 Array = NDArray[Any]
@@ -119,7 +120,12 @@ def _elementwise(spec: Loss) -> tuple[Elementwise, Elementwise]:
             lambda x, y: _huber(np.abs(x - y), delta),
             lambda x, y: np.clip(x - y, -delta, delta),
         )
-    raise unknown_loss(spec)
+    message = (
+        f"is {name_of(spec)}; driver=numpy computes only the losses of expkit.losses, since it "
+        "needs their gradient; allowed: loss=cross_entropy, binary_cross_entropy, mse, mae, huber, "
+        "or a driver that differentiates a function of your own"
+    )
+    raise ConfigError([Problem("loss", message, "driver=torch")])
 
 
 def _binary_cross_entropy(x: Array, y: Array) -> Array:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from expkit.core.naming import name_of
 from expkit.core.state import check_same_paths, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, refused
 from expkit.optimizers import SGD, Adam, AdamW, Native
@@ -41,7 +42,7 @@ class OptimizerSet(OptimizerSetBase):
             return _SGDUpdate(spec, group.paths, parameters)
         if isinstance(spec, Adam | AdamW):
             return _AdamUpdate(spec, group.paths, parameters)
-        given = spec.name if isinstance(spec, Native) else type(spec).__name__
+        given = name_of(spec.optimizer if isinstance(spec, Native) else spec)
         raise refused(group, given, "numpy")
 
 

@@ -77,5 +77,7 @@ class TextCnn(nn.Layer):
         for conv in self.convs:
             found = F.relu(conv(embedded)[:, :, :length])
             # 0 is the least that ReLU gives, so what begins in the padding never is the maximum.
-            maxima.append(found.masked_fill(padding, 0.0).amax(axis=2))
+            found = found.masked_fill(padding, 0.0)
+            # The same as amax(axis=2), whose backward is 70 times as slow on a CPU.
+            maxima.append(F.adaptive_max_pool1d(found, 1).squeeze(2))
         return self.output(self.dropout(paddle.concat(maxima, axis=1)))

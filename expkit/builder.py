@@ -48,17 +48,21 @@ class Builder:
     Args:
         config: a resolved config.
         run: where the run writes.
+        files: the file that each group's option comes from, for errors.
 
     Attributes:
         driver: the driver.
         logger: metrics.jsonl and the configured loggers.
     """
 
-    def __init__(self, config: Config, run: RunDirectory) -> None:
-        check_targets(config, supplied=SUPPLIED, consumed=CONSUMED)
+    def __init__(
+        self, config: Config, run: RunDirectory, files: Mapping[str, str] | None = None
+    ) -> None:
         self._config = config
         self._run = run
-        self.driver: Driver = _instantiate(config, "driver")
+        self._files = files or {}
+        check_targets(config, supplied=SUPPLIED, consumed=CONSUMED, files=self._files)
+        self.driver: Driver = self._instance("driver")
         self.driver.setup(config["seed"])
         self.logger = self._logger()
         self._store: Store | None = None
@@ -73,12 +77,12 @@ class Builder:
             model=self._model(),
             driver=self.driver,
             data=self._data(),
-            optimizer=_one_or_many(config, "optimizer"),
-            loss=_optional(config, "loss"),
+            optimizer=self._one_or_many("optimizer"),
+            loss=self._optional("loss"),
             binding=self._binding(),
             schedule=self._schedule(),
-            metrics=MetricSet(_by_name(config, "metrics")),
-            callbacks=_by_name(config, "callbacks"),
+            metrics=MetricSet(self._by_name("metrics")),
+            callbacks=self._by_name("callbacks"),
             checkpoint=self._store,
             logger=self.logger,
             monitor=config["monitor"],
@@ -92,11 +96,11 @@ class Builder:
     def evaluator(self) -> Evaluator:
         """An evaluator of the configured model on the configured data."""
         config, trainer = self._config, self._config["trainer"]
-        self.driver.prepare(self._model(), None, _optional(config, "loss"), self._binding())
+        self.driver.prepare(self._model(), None, self._optional("loss"), self._binding())
         return Evaluator(
             driver=self.driver,
             data=self._data(),
-            metrics=MetricSet(_by_name(config, "metrics")),
+            metrics=MetricSet(self._by_name("metrics")),
             limit_batches=trainer.get("limit_eval_batches"),
             overfit_batches=trainer.get("overfit_batches", 0),
         )
@@ -109,16 +113,16 @@ class Builder:
         self.driver.shutdown()
 
     def _model(self) -> Any:
-        model = _instantiate(self._config, "model")
+        model = self._instance("model")
         if hasattr(model, "initialize"):
             model.initialize(self._config["seed"])
         return model
 
     def _data(self) -> Data:
         node = self._config["data"]
-        splits = as_splits(instantiate(node["source"], "data.source"))
+        splits = as_splits(self._make(node["source"], "data.source"))
         options = _options(node, ("source", "info"))
-        sampler = _instantiate(self._config, "sampler")
+        sampler = self._instance("sampler")
         return Data(splits.train, splits.eval, sampler=sampler, **options)
 
     def _binding(self) -> Binding:
@@ -130,7 +134,7 @@ class Builder:
         )
 
     def _schedule(self) -> Schedule | Mapping[str, Schedule] | None:
-        made = _one_or_many(self._config, "schedule")
+        made = self._one_or_many("schedule")
         if isinstance(made, Mapping):
             return {name: self._as_schedule(each) for name, each in made.items()}
         return None if made is None else self._as_schedule(made)
@@ -140,24 +144,48 @@ class Builder:
         if isinstance(made, Schedule):
             return made
         adapter = f"expkit.drivers.{self.driver.framework}.schedules.NativeSchedule"
-        native: Schedule = instantiate({"_target_": adapter, "factory": made}, "schedule")
+        native: Schedule = self._make({"_target_": adapter, "factory": made}, "schedule")
         return native
 
     def _make_store(self) -> Store:
         node = _options(self._config["checkpoint"], CONSUMED["checkpoint"], keep_target=True)
         if node["_target_"].rpartition(".")[2] != "MemoryStore":
             node["root"] = self._run.checkpoints
-        store: Store = instantiate(node, "checkpoint")
+        store: Store = self._make(node, "checkpoint")
         return store
 
     def _logger(self) -> LoggerGroup:
         nodes: Mapping[str, Any] = self._config.get("logger") or {}
         recorder = JsonLinesLogger(self._run.path)
         loggers = [
-            instantiate({**node, "directory": self._run.path}, f"logger.{name}")
+            self._make({**node, "directory": self._run.path}, f"logger.{name}")
             for name, node in nodes.items()
         ]
         return LoggerGroup([recorder, *loggers])
+
+    def _make(self, node: Config, key: str) -> Any:
+        return instantiate(node, key, self._files.get(key.split(".")[0], ""))
+
+    def _instance(self, group: str) -> Any:
+        """The object of a group."""
+        node = _options(self._config[group], CONSUMED.get(group, ()), keep_target=True)
+        return self._make(node, group)
+
+    def _optional(self, group: str) -> Any:
+        """The object of a group; None where its option is empty."""
+        return self._make(self._config[group], group) if self._config.get(group) else None
+
+    def _by_name(self, group: str) -> dict[str, Any]:
+        """The objects of a group that maps names to them."""
+        nodes: Mapping[str, Any] = self._config.get(group) or {}
+        return {name: self._make(node, f"{group}.{name}") for name, node in nodes.items() if node}
+
+    def _one_or_many(self, group: str) -> Any:
+        """One object, a mapping name -> object, or None where the group is empty."""
+        node = self._config.get(group)
+        if not node:
+            return None
+        return self._make(node, group) if "_target_" in node else self._by_name(group)
 
 
 def _options(node: Config, leave_out: tuple[str, ...], keep_target: bool = False) -> dict[str, Any]:
@@ -166,12 +194,12 @@ def _options(node: Config, leave_out: tuple[str, ...], keep_target: bool = False
     return {str(key): value for key, value in node.items() if key not in dropped}
 
 
-def instantiate(node: Config, key: str) -> Any:
+def self._make(node: Config, key: str) -> Any:
     """Build what a node describes, nested nodes included.
 
     Raises:
-        ConfigError: the target refused its arguments; names the key, and the target's own error is
-            chained.
+        ConfigError: the target refused its arguments; names the key and the file, and the target's
+            own error is chained.
     """
     try:
         return hydra.utils.instantiate(dict(node), _convert_="all")
@@ -180,27 +208,5 @@ def instantiate(node: Config, key: str) -> Any:
         if isinstance(cause, ExpkitError):
             raise cause from cause.__cause__
         message = f"{node['_target_']} failed: {type(cause).__name__}: {cause}"
-        raise ConfigError([Problem(key, message)]) from cause
-
-
-def _instantiate(config: Config, group: str) -> Any:
-    return instantiate(_options(config[group], CONSUMED.get(group, ()), keep_target=True), group)
-
-
-def _optional(config: Config, group: str) -> Any:
-    """The object of a group; None where its option is empty."""
-    return instantiate(config[group], group) if config.get(group) else None
-
-
-def _by_name(config: Config, group: str) -> dict[str, Any]:
-    """The objects of a group that maps names to them."""
-    nodes: Mapping[str, Any] = config.get(group) or {}
-    return {name: instantiate(node, f"{group}.{name}") for name, node in nodes.items() if node}
-
-
-def _one_or_many(config: Config, group: str) -> Any:
-    """One object, a mapping name -> object, or None where the group is empty."""
-    node = config.get(group)
-    if not node:
-        return None
-    return instantiate(node, group) if "_target_" in node else _by_name(config, group)
+        where = f"{key} ({file})" if file else key
+        raise ConfigError([Problem(where, message)]) from cause
