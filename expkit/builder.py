@@ -194,8 +194,13 @@ def _options(node: Config, leave_out: tuple[str, ...], keep_target: bool = False
     return {str(key): value for key, value in node.items() if key not in dropped}
 
 
-def self._make(node: Config, key: str) -> Any:
+def instantiate(node: Config, key: str, file: str = "") -> Any:
     """Build what a node describes, nested nodes included.
+
+    Args:
+        node: the node.
+        key: its config key, for errors.
+        file: config file that the node comes from, for errors.
 
     Raises:
         ConfigError: the target refused its arguments; names the key and the file, and the target's

@@ -137,7 +137,8 @@ class _Job:
             try:
                 log.info("run      %s", shown(self._run.path))
                 config = self._composition.config
-                result = work(config, self._run, run_log, self._signals, begin)
+                files = _files(self._composition)
+                result = work(config, files, self._run, run_log, self._signals, begin)
             except KeyboardInterrupt as stop:
                 return self._interrupted(str(stop) or "KeyboardInterrupt", None)
             except (Exception, SystemExit) as error:
@@ -174,7 +175,7 @@ class _Job:
             log.error("%s", "".join(traceback.format_exception(cause)).rstrip())
         if cause is not error:
             log.error("%s", error)
-        log.error("failed; the log is in %s", shown(self._run.path))
+        log.info("failed; the log is in %s", shown(self._run.path))
         exit_code = error.exit_code if isinstance(error, ExpkitError) else 1
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         return self._outcome("failed", exit_code, None, text)
@@ -184,6 +185,16 @@ class _Job:
     ) -> Outcome:
         seconds = round(time.monotonic() - self._started, 3)
         return Outcome(status, exit_code, objective, self._run.path, seconds, error)
+
+
+def _files(composition: Composition) -> dict[str, str]:
+    """The file of each group, as it can be typed, but where the command line itself names code."""
+    given = {key_of(text) for text in composition.overrides}
+    return {
+        group: shown(Path(file))
+        for group, file in composition.files.items()
+        if f"{group}._target_" not in given
+    }
 
 
 def _merged(run: RunDirectory, overrides: Sequence[str]) -> list[str]:

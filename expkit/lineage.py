@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from expkit.checkpoint.find import check_source
 from expkit.config.validation import check
-from expkit.run.history import inherited, key_of, newest_run, of_evaluated, of_resumed, run_of
+from expkit.core.errors import CheckpointError, RunDirectoryError
+from expkit.run.history import inherited, key_of, of_evaluated, of_resumed, run_of, trainings
 
 LATEST = "latest"
 
@@ -22,21 +25,24 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
 
     ``resume=RUN`` means the run as it was: all of its overrides come first, so that the command
     need not repeat them. ``task=evaluate init_from=RUN`` takes those that chose its model, data and
-    metrics. What is given now holds in any case. ``resume=latest`` becomes the run that is meant.
+    metrics. What is given now holds in any case. ``latest`` becomes the run that is meant: the one
+    begun last of those that have a checkpoint.
 
     Raises:
-        RunDirectoryError: there is no latest run, or the file of a run's overrides is damaged.
+        RunDirectoryError: there is no such latest run, or the file of a run's overrides is damaged.
         ConfigError: the run's overrides name code.
     """
     given = [key_of(text) for text in overrides]
     resume, source = _value(overrides, "resume"), _value(overrides, "init_from")
     if resume is not None:
-        path = Path(resume)
-        if resume == LATEST:
-            path = newest_run(_output_directory(overrides, config_dir))
+        path = _latest(overrides, config_dir) if resume == LATEST else Path(resume)
         taken = inherited(run_of(path), given, of_resumed)
         rest = [text for text in overrides if key_of(text) != "resume"]
         return [*taken, *rest, override("resume", str(path))]
+    if source == LATEST:
+        source = str(_latest(overrides, config_dir))
+        rest = [text for text in overrides if key_of(text) != "init_from"]
+        overrides = [*rest, override("init_from", source)]
     if source is not None and _value(overrides, "task") not in (None, "train"):
         return [*inherited(run_of(Path(source)), given, of_evaluated), *overrides]
     return list(overrides)
@@ -60,6 +66,22 @@ def _value(overrides: Sequence[str], key: str) -> str | None:
             except HydraException:
                 return None  # told with all that is wrong when the config is checked
     return value if isinstance(value, str) else None
+
+
+def _latest(overrides: Sequence[str], config_dir: str | None) -> Path:
+    """The training begun last that left a checkpoint; those passed over are told."""
+    root = _output_directory(overrides, config_dir)
+    for run in trainings(root):
+        try:
+            check_source(run)
+        except CheckpointError as error:
+            sys.stderr.write(f"note: passed over: {error}\n")
+            continue
+        return run
+    raise RunDirectoryError(
+        f"there is no run with a checkpoint in {root.absolute()} to go on with; "
+        "start one, or name the place by output_dir=..."
+    )
 
 
 def _output_directory(overrides: Sequence[str], config_dir: str | None) -> Path:

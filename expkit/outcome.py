@@ -53,11 +53,16 @@ def summary(run: RunDirectory, task: str, result: Result) -> Iterator[str]:
         tail = f" and {more} more" if more > 0 else ""
         yield "eval     " + " ".join(numbers[:_MOST_METRICS]) + tail
     if task == "train":
-        yield f"time     {result.seconds:.1f} s, {result.steps} steps"
+        yield f"time     {result.seconds:.1f} s, {counted(result.steps, 'step')}"
     place = shlex.quote(shown(run.path))
     yield f"saved    {place}"
     if run.tensorboard.is_dir():
         yield f"curves   tensorboard --logdir {place}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number and what it counts, in words: ``1 step``, ``2 steps``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def shown(path: Path) -> str:
@@ -71,7 +76,8 @@ def shown(path: Path) -> str:
 def nothing_left(path: Path, info: Mapping[str, Any]) -> str:
     """Say that a run has done all that it was to do."""
     result = info["result"] or {}
-    done = f"{result.get('epochs')} epochs, {result.get('steps')} steps"
+    epochs, steps = result.get("epochs", 0), result.get("steps", 0)
+    done = f"{counted(epochs, 'epoch')}, {counted(steps, 'step')}"
     return (
         f"{shown(path)} has completed ({done}): nothing is left to do; "
         "ask for more by trainer.n_epochs=..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,12 +20,14 @@ from expkit.core.monitor import Monitor
 from expkit.job import check_beginning, run_job
 from expkit.launch.signals import StopSignals
 from expkit.lineage import override, with_inherited
-from expkit.outcome import Outcome, shown
+from expkit.outcome import Outcome, counted, shown
 from expkit.run.directory import RunDirectory
 from expkit.run.logs import LOG_FILE
 from expkit.run.sweep import COLUMNS, SweepJob, SweepRecord, table
 
 _CELL_CHARS = 100
+_ROW_CHARS = 160
+"""The width of a table where there is no wider terminal; its last column may take all of it."""
 
 
 def run_sweep(first: Composition, argv: Sequence[str], config_dir: str | None) -> int:
@@ -147,17 +150,20 @@ def _show(path: Path, jobs: Sequence[SweepJob], monitor: str | None) -> None:
     """Print the table of all jobs, the best first."""
     larger = Monitor.parse(monitor).larger_is_better if monitor else True
     rows = [COLUMNS, *table(jobs, larger_is_better=larger)]
-    rows = [tuple(_cell(cell.replace(f"{path}/", "")) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    rows = [tuple(cell.replace(f"{path}/", "") for cell in row) for row in rows]
+    others = [tuple(_cut(cell, _CELL_CHARS) for cell in row[:-1]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*others, strict=True)]
+    room = max(_ROW_CHARS, shutil.get_terminal_size().columns)
+    lines = []
+    for row, cells in zip(rows, others, strict=True):
+        left = "".join(f"{cell:<{width}}  " for cell, width in zip(cells, widths, strict=True))
+        # What went wrong is worth a second line, but not a third.
+        lines.append((left + _cut(row[-1], max(_CELL_CHARS, room - len(left)))).rstrip())
     missing = [job for job in jobs if job.status != "completed"]
-    lines.append(f"{len(jobs)} jobs, {len(missing)} not completed, in {shown(path)}")
+    lines.append(f"{counted(len(jobs), 'job')}, {len(missing)} not completed, in {shown(path)}")
     lines += [f"{job.status}: see {shown(job.directory / LOG_FILE)}" for job in missing]
     sys.stdout.write("\n".join(["", *lines]) + "\n")
 
 
-def _cell(text: str) -> str:
-    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 3] + "..."
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 3] + "..."

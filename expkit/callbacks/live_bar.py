@@ -10,6 +10,8 @@ from typing import Any, TextIO, final
 
 from expkit.core.progress import Progress
 
+_BAR_WIDTH = 16
+
 
 class Bar(ABC):
     """Shows where a run stands, in one place of the screen.
@@ -21,8 +23,8 @@ class Bar(ABC):
     redraw_s: float
 
     @abstractmethod
-    def show(self, progress: Progress, text: str) -> None:
-        """Draw the present position with ``text`` beside it."""
+    def show(self, progress: Progress, *texts: str) -> None:
+        """Draw the present position, and beside it the first of ``texts`` that fits."""
 
     @abstractmethod
     def close(self) -> None:
@@ -35,7 +37,7 @@ class NoBar(Bar):
 
     redraw_s = math.inf
 
-    def show(self, progress: Progress, text: str) -> None:
+    def show(self, progress: Progress, *texts: str) -> None:
         """Nothing to draw on."""
 
     def close(self) -> None:
@@ -62,7 +64,7 @@ class RichBar(Bar):
         before = {id(stream): name for name, stream in _standard_streams().items()}
         self._rich = RichProgress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            BarColumn(_BAR_WIDTH),
             MofNCompleteColumn(),
             TextColumn("{task.fields[text]}", markup=False),
             console=Console(force_terminal=True if force else None),
@@ -75,16 +77,22 @@ class RichBar(Bar):
         self._handlers: list[tuple[logging.StreamHandler[Any], TextIO]] = []
         self._redirect_logs(before)
 
-    def show(self, progress: Progress, text: str) -> None:
+    def show(self, progress: Progress, *texts: str) -> None:
         """See `Bar.show`."""
         epoch = min(progress.epoch + 1, progress.n_epochs or progress.epoch + 1)
         limit = "" if progress.n_epochs is None else f"/{progress.n_epochs}"
+        description = f"epoch {epoch}{limit}"
+        steps = str(progress.total_steps or "?")
+        taken = len(description) + _BAR_WIDTH + max(len(str(progress.step)), len(steps))
+        # One column for the slash, one between two columns each, and one that is left free.
+        room = self._rich.console.width - taken - len(steps) - 5
+        fitting = (text for text in texts if len(text) <= room)
         self._rich.update(
             self._task,
-            description=f"epoch {epoch}{limit}",
+            description=description,
             completed=progress.step,
             total=progress.total_steps,
-            text=text,
+            text=next(fitting, ""),
             refresh=True,
         )
 

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 _PATIENCE = 100
 """Skipped steps for one warning, and the most that may be skipped in a row."""
 
+_CAUSES = "the learning rate is too high, or the data holds NaN or infinite values"
+
 
 @final
 class NanGuard(Callback):
@@ -69,13 +71,15 @@ class NanGuard(Callback):
         ]
         message = _describe(context, context.driver.all_gather(own))
         if self._policy == "stop":
-            raise NonFiniteLossError(message)
+            raise NonFiniteLossError(f"{message}; {_CAUSES}")
         self._skip(context, message)
 
     def _skip(self, context: Context, message: str) -> None:
         self._num_in_row += 1
         if self._num_in_row > _PATIENCE:
-            raise NonFiniteLossError(f"{message}; the {_PATIENCE} steps before it were skipped too")
+            raise NonFiniteLossError(
+                f"{message}; the {_PATIENCE} steps before it were skipped too; {_CAUSES}"
+            )
         if self._num_skipped % _PATIENCE == 0:
             log.warning("%s; update left out (said once in %d times)", message, _PATIENCE)
         self._num_skipped += 1
@@ -104,7 +108,4 @@ def _describe(context: Context, by_rank: list[list[str]]) -> str:
         for finding in found
     ]
     rates = ", ".join(f"{name}={rate:g}" for name, rate in context.driver.learning_rates().items())
-    return (
-        f"step {context.progress.step + 1} ({rates}): {'; '.join(findings)}; "
-        "the rate is too high, or the data holds NaN or infinite values"
-    )
+    return f"step {context.progress.step + 1} ({rates}): {'; '.join(findings)}"

@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Literal, final
 
 from expkit.callbacks.announce import announce
 from expkit.callbacks.live_bar import Bar, NoBar, RichBar
-from expkit.callbacks.pace import Pace, duration
+from expkit.callbacks.pace import Pace, duration, three_digits
 from expkit.callbacks.refusal import refuse
 from expkit.core.events import Callback, Context
 
@@ -29,8 +29,10 @@ _MOST_METRICS = 6
 class ProgressBar(Callback):
     """Says step, loss, metrics, speed and the time left, in lines and in a bar on a terminal.
 
-    A line is logged at the end of an epoch (of very short ones, not of each), every ``every_s``
-    seconds within a long epoch, and at the end of the run. Rank 0 alone speaks.
+    A line is logged at the end of an epoch (of very short ones the first, then not each), every
+    ``every_s`` seconds within a long epoch, and at the end of the run. Rank 0 alone speaks.
+
+    Parts of a metric, such as ``f1/precision``, are left to the records.
 
     Args:
         style: ``auto`` = lines, and a bar besides if standard output is a terminal; ``bar`` = both
@@ -51,6 +53,7 @@ class ProgressBar(Callback):
         self._pace = Pace(0, 0.0)
         self._line_at = 0.0
         self._line_step = 0
+        self._has_told_an_epoch = False
         self._eval_shown_at = -math.inf
         self._next = math.inf
 
@@ -59,6 +62,7 @@ class ProgressBar(Callback):
         now = monotonic()
         self._pace = Pace(context.progress.step, now)
         self._line_at, self._line_step = now, context.progress.step
+        self._has_told_an_epoch = False
         terminal = sys.stdout is not None and sys.stdout.isatty()
         if self._style == "bar" or (self._style == "auto" and terminal):
             self._bar = RichBar(force=self._style == "bar")
@@ -74,7 +78,7 @@ class ProgressBar(Callback):
             return
         if now - self._line_at >= self._every_s:
             self._write_line(context, now)
-        self._bar.show(context.progress, self._text(context, now))
+        self._bar.show(context.progress, *self._texts(context, now))
         self._schedule(now)
 
     def eval_start(self, context: Context) -> None:
@@ -87,9 +91,11 @@ class ProgressBar(Callback):
     def epoch_end(self, context: Context) -> None:
         """Write the epoch's line."""
         now = monotonic()
-        if now - self._line_at >= _EPOCH_GAP_S:
+        is_first = not self._has_told_an_epoch and self._line_step != context.progress.step
+        if is_first or now - self._line_at >= _EPOCH_GAP_S:
             self._write_line(context, now)
             self._schedule(now)
+        self._has_told_an_epoch = True
 
     def exception(self, context: Context, error: BaseException) -> None:
         """Leave a clean screen."""
@@ -121,32 +127,51 @@ class ProgressBar(Callback):
         epochs = "" if progress.n_epochs is None else f"/{progress.n_epochs}"
         steps = "" if progress.total_steps is None else f"/{progress.total_steps}"
         position = f"epoch {epoch}{epochs} step {progress.step}{steps}"
-        announce(log, f"{position} | {self._text(context, now)}")
+        announce(log, f"{position} | {self._text(context, now, _MOST_METRICS)}")
         self._line_at, self._line_step = now, progress.step
 
-    def _text(self, context: Context, now: float) -> str:
+    def _texts(self, context: Context, now: float) -> Iterator[str]:
+        """What may stand beside a bar: ever fewer metrics, then ever fewer parts."""
+        text = ""
+        for most in range(_MOST_METRICS, -1, -1):
+            text = self._text(context, now, most)
+            yield text
+        while text:
+            text = text.rpartition(" | ")[0]
+            yield text
+
+    def _text(self, context: Context, now: float, most_metrics: int) -> str:
         progress, pace = context.progress, self._pace
         parts = []
         if "loss" in context.metrics:
             parts.append(f"loss {context.metrics['loss']:.4g}")
-        if context.eval_metrics:
-            parts.append(f"eval {_numbers(context)}")
+        if numbers := _numbers(context, most_metrics):
+            parts.append(f"eval {numbers}")
         if progress.skipped_steps:
             parts.append(f"{progress.skipped_steps} skipped")
         speed, left = pace.steps_per_s(progress, now), pace.seconds_left(progress, now)
         if speed is not None:
-            parts.append(f"{speed:.3g} steps/s")
+            parts.append(f"{three_digits(speed)} steps/s")
         parts.append(f"{duration(pace.elapsed(now))} elapsed")
         if left is not None:
             parts.append(f"{duration(left)} left")
         return " | ".join(parts)
 
 
-def _numbers(context: Context) -> str:
-    """The metrics of the last evaluation, the monitored one first, as many as fit."""
+def _numbers(context: Context, most: int) -> str:
+    """Metrics of the last evaluation, the monitored one first, no more than ``most``."""
     metrics: Mapping[str, float] = context.eval_metrics
     monitored = context.monitor.name if context.monitor else ""
-    names = sorted(metrics, key=lambda name: name != monitored)
-    shown = " ".join(f"{name} {metrics[name]:.4g}" for name in names[:_MOST_METRICS])
-    more = len(names) - _MOST_METRICS
-    return f"{shown} and {more} more" if more > 0 else shown
+    # The names of a set of several begin with its own name, and each set has a loss.
+    sets = tuple(name.removesuffix("loss") for name in metrics if name.endswith("/loss"))
+    whole = [name for name in metrics if name == monitored or not _is_part(name, sets)]
+    names = sorted(whole, key=lambda name: name != monitored)
+    shown = " ".join(f"{name} {metrics[name]:.4g}" for name in names[:most])
+    more = len(names) - most
+    return f"{shown} and {more} more" if shown and more > 0 else shown
+
+
+def _is_part(name: str, sets: tuple[str, ...]) -> bool:
+    """Whether a metric is one of several numbers of a metric, as in ``f1/precision``."""
+    own_set = next((prefix for prefix in sets if name.startswith(prefix)), "")
+    return "/" in name.removeprefix(own_set)

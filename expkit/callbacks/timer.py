@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, final
 
+from expkit.callbacks.announce import announce
 from expkit.core.batch import Batch, Indices
 from expkit.core.driver import LossTerm
 from expkit.core.events import Callback, Context
+
+log = logging.getLogger(__name__)
 
 _PARTS = ("data", "forward", "backward", "step")
 
@@ -20,19 +24,22 @@ class StepTimer(Callback):
 
     ``time/data`` is waiting for batches and writing records, ``time/forward`` the model and its
     loss, ``time/backward`` the gradients, ``time/step`` clipping and the update; they add up to 1.
-    Evaluations and the writing of checkpoints are left out. The times are the host's: what a device
-    does later is counted where the host waits for it.
+    A line at the end of an epoch tells those of the epoch. Evaluations and the writing of
+    checkpoints are left out. The times are the host's: what a device does later is counted where
+    the host waits for it.
     """
 
     run_on = "main"
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(_PARTS, 0.0)
+        self._epoch_seconds = dict.fromkeys(_PARTS, 0.0)
         self._mark = 0.0
         self._stopped = False
 
     def epoch_start(self, context: Context) -> None:
         """Count from here."""
+        self._epoch_seconds = dict.fromkeys(_PARTS, 0.0)
         self._mark, self._stopped = perf_counter(), False
 
     def batch_start(self, context: Context, batch: Batch, indices: Indices) -> None:
@@ -55,9 +62,8 @@ class StepTimer(Callback):
         self._book("step")
         if not context.log_due:
             return
-        total = sum(self._seconds.values())
-        if total > 0.0:
-            context.log({f"time/{part}": self._seconds[part] / total for part in _PARTS})
+        shares = _shares(self._seconds)
+        context.log({f"time/{part}": share for part, share in shares.items()})
         self._seconds = dict.fromkeys(_PARTS, 0.0)
 
     def eval_end(self, context: Context, metrics: Mapping[str, float]) -> None:
@@ -68,7 +74,22 @@ class StepTimer(Callback):
         """What follows, up to the next batch, is no training."""
         self._stopped = True
 
+    def epoch_end(self, context: Context) -> None:
+        """Tell the shares of the epoch."""
+        shares = _shares(self._epoch_seconds)
+        self._epoch_seconds = dict.fromkeys(_PARTS, 0.0)
+        if shares:
+            listed = ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
+            announce(log, f"epoch {context.progress.epoch}: time of a step: {listed}")
+
     def _book(self, part: str) -> None:
         now = perf_counter()
         self._seconds[part] += now - self._mark
+        self._epoch_seconds[part] += now - self._mark
         self._mark = now
+
+
+def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """The part of each in the whole; empty where nothing took any time."""
+    total = sum(seconds.values())
+    return {part: own / total for part, own in seconds.items()} if total > 0.0 else {}

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from hydra import compose
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from expkit.config.catalog import Catalog
 from expkit.config.keys import check_keys
 from expkit.config.kinds import seconds
+from expkit.config.missing_option import missing_option
 from expkit.config.misspelling import has_parent, unknown_key
+from expkit.config.nodes import check_nodes
 from expkit.config.overrides import Assignment
 from expkit.config.resolution import Choices, resolve
 from expkit.config.rules import check_rules
-from expkit.config.schema import CLOSED, GROUPS
+from expkit.config.schema import CLOSED, GROUPS, OPTIONAL
 from expkit.core.errors import Problem
 
 
 class Composer:
-    """Composes the first values of all assignments, then each other value beside the first ones."""
+    """Composes the first values of all assignments, then each other value beside the first ones.
 
-    def __init__(self, catalog: Catalog, assignments: Sequence[Assignment]) -> None:
+    Args:
+        catalog: the options there are.
+        assignments: the good overrides.
+        refused: the groups whose choice was refused.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        assignments: Sequence[Assignment],
+        refused: Collection[str] = (),
+    ) -> None:
         self._catalog = catalog
+        # The default option stands in for a refused one: what it lacks is no problem of the user's.
+        self._refused = frozenset(GROUPS if set(refused) & set(OPTIONAL) else refused)
         self._chosen = [
             each for each in assignments if (each.is_group or each.is_native) and not each.is_void
         ]
@@ -73,6 +88,10 @@ class Composer:
         try:
             node = compose("config", lines, return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
+            missing = error.missing_cfg_file if isinstance(error, MissingConfigException) else None
+            if missing and missing.partition("/")[0] in self._catalog.groups:
+                chosen = {each.key: str(each.values[0]) for each in self._chosen}
+                return None, {}, [missing_option(missing, chosen, self._catalog)]
             return None, {}, [_composition_problem(error)]
         choices = {
             str(group): str(name)
@@ -123,13 +142,14 @@ class Composer:
 
     def _examine(self, node: DictConfig, choices: Choices) -> tuple[dict[str, Any], list[Problem]]:
         """Resolve and check a composed config."""
-        config, problems = resolve(node, choices, self._catalog)
+        config, problems = resolve(node, choices, self._catalog, self._refused)
         for group in GROUPS:
             config.setdefault(group, {})
         own = tuple(set(self._catalog.groups) - set(GROUPS))
-        found = list(check_keys(config, own))
-        problems += found
-        if not problems:
+        unresolved = {problem.key for problem in problems}
+        problems += check_keys(config, own)
+        problems += check_nodes(config, choices, self._catalog, unresolved | self._refused)
+        if not problems and not self._refused:
             problems += check_rules(config, self._given)
         if not problems:
             _normalise(config, choices)

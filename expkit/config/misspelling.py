@@ -58,11 +58,21 @@ def unknown_key(
     where = f"{parts[0]}={choice}" if choice != "default" else prefix or "the top level"
     shown = sorted(set(names) - {"_target_"})
     message = f"no such key; {where} has: {listing(shown)}"
+    if depth == len(parts) - 1 and not change.mark and _is_of_another(parent):
+        near = nearest(parts[depth], names)
+        hint = f"{prefix}.{near}={value}" if near else f"+{key}={value}"
+        return Problem(key, f"{message}; if its _target_ takes it, + adds it", hint)
     if options:
         message += f"; {key} is a key of {listing(f'{parts[0]}={option}' for option in options)}"
         near_key = None
     hint = f"{near_key}={value}" if near_key else f"{parts[0]}={options[0]}" if options else ""
     return Problem(key, message, hint)
+
+
+def _is_of_another(node: DictConfig) -> bool:
+    """Whether what a node builds is not expkit's, so that it may take more than its file says."""
+    target = node._get_node("_target_") if "_target_" in node else None
+    return target is not None and not str(target._value()).startswith("expkit.")
 
 
 def _near_key(node: DictConfig, parts: list[str], prefix: str, names: list[str]) -> str | None:

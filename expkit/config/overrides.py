@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, get_origin
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,10 +13,15 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Rang
 from hydra.errors import HydraException
 
 from expkit.config.catalog import Catalog
-from expkit.config.limits import MAX_OVERRIDES, check_override_text, override_key
+from expkit.config.limits import MAX_JOBS, MAX_OVERRIDES, check_override_text, override_key
 from expkit.config.schema import CLOSED, LISTED, LISTS, NEEDED, OPTIONAL, RunConfig, kinds
 from expkit.config.suggestion import listing, literal, nearest, show
 from expkit.core.errors import Problem
+
+COMMANDS = ("init",)
+"""The commands beside a run, for one that is misspelt."""
+SWEEPER = "hydra/sweeper"
+"""The group of what makes jobs of a sweep's values."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Assignment:
         text: the override as it was given.
         is_group: whether it chooses options of a group.
         is_native: whether it is for Hydra alone (``hydra.*``, a group at another package).
+        count: how many jobs of a sweep it makes; a range stands for more than its `values`.
     """
 
     key: str
@@ -36,6 +44,7 @@ class Assignment:
     text: str
     is_group: bool
     is_native: bool
+    count: int = 1
 
     @property
     def group(self) -> str:
@@ -92,12 +101,16 @@ def parse(
             except (HydraException, RecursionError, ValueError) as error:
                 problem = _grammar(text, error)
             else:
+                problem = _endless_range(parsed)
+            if problem is None:
                 assignment = _assignment(parsed, text, catalog)
                 found = list(_check(parsed, assignment, catalog, multirun))
                 problems += found
                 good += [] if found else [assignment]
         if problem is not None:
             problems.append(problem)
+    if multirun:
+        problems += _check_jobs(good)
     return good, problems
 
 
@@ -114,7 +127,43 @@ def _assignment(parsed: Override, text: str, catalog: Catalog) -> Assignment:
         if parsed.is_force_add()
         else ""
     )
-    return Assignment(key, mark, tuple(_values(parsed, catalog)), text, is_group, is_native)
+    values = tuple(_values(parsed, catalog))
+    return Assignment(key, mark, values, text, is_group, is_native, _count(parsed, len(values)))
+
+
+def _count(parsed: Override, n_values: int) -> int:
+    """The number of values, found without making those of a range."""
+    value: Any = parsed._value
+    if isinstance(value, RangeSweep):
+        start, stop, step = _ends(value)
+        return max(0, math.ceil((Fraction(stop) - Fraction(start)) / Fraction(step)))
+    return n_values if parsed.is_sweep_override() else 1
+
+
+def _ends(value: RangeSweep) -> tuple[float, float, float]:
+    """Start, stop and step; the parser leaves none of them out."""
+    return value.start or 0, value.stop or 0, value.step
+
+
+def _endless_range(parsed: Override) -> Problem | None:
+    value: Any = parsed._value
+    if isinstance(value, RangeSweep) and (
+        value.step == 0 or not all(map(math.isfinite, _ends(value)))
+    ):
+        message = "is a range without end; allowed: finite numbers, and a step that is not 0"
+        return Problem(str(parsed.key_or_group), message)
+    return None
+
+
+def _check_jobs(good: Sequence[Assignment]) -> Iterator[Problem]:
+    """Refuse a grid that only its expansion would take all memory for."""
+    if any(each.key == SWEEPER and each.values != ("basic",) for each in good):
+        return  # another sweeper than Hydra's own draws from the values, it makes no grid
+    jobs = math.prod(each.count for each in good)
+    if jobs > MAX_JOBS:
+        factors = " x ".join(f"{each.count:,} of {each.key}" for each in good if each.count > 1)
+        message = f"makes {jobs:,} jobs ({factors}); allowed: {MAX_JOBS:,}; give fewer values"
+        yield Problem("-m", message)
 
 
 def _values(parsed: Override, catalog: Catalog) -> Iterator[Any]:
@@ -155,7 +204,7 @@ def _check(
         yield Problem(
             given.key, message, f"{given.key}=[{value}]" if is_list else f"-m {given.text}"
         )
-    elif parsed.is_sweep_override() and not given.values:
+    elif parsed.is_sweep_override() and not given.count:
         yield Problem(given.key, f"{show(given.text.partition('=')[2])} stands for no value at all")
     elif given.is_group:
         yield from _check_choice(given, catalog)
@@ -204,7 +253,9 @@ def _grammar(text: str, error: BaseException) -> Problem:
     key, equals, value = text.partition("=")
     shown = override_key(text)
     if not equals and not key.startswith("~"):
-        return Problem(shown, "is no override; allowed: key=value, group=option, +key=value, ~key")
+        command = nearest(key, COMMANDS)
+        message = "is no override; allowed: key=value, group=option, +key=value, ~key"
+        return Problem(shown, message, f"expkit {command}" if command else "")
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     quotable = value.isprintable() and len(value) <= 80 and not value.startswith(("[", "{"))
     hint = f"'{key}=\"{value}\"'" if value and quotable and '"' not in value else ""

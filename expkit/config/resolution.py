@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -20,19 +20,26 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
 def resolve(
-    node: DictConfig, choices: Choices, catalog: Catalog
+    node: DictConfig, choices: Choices, catalog: Catalog, refused: Collection[str] = ()
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The plain values of a config that can be resolved, and a problem for each other one."""
-    resolver = _Resolver(node, choices, catalog)
+    """The plain values of a config that can be resolved, and a problem for each other one.
+
+    Between two groups of which one's choice was refused no reference is a problem: the option that
+    stands there was not chosen.
+    """
+    resolver = _Resolver(node, choices, catalog, refused)
     return resolver.mapping(node, ""), resolver.problems
 
 
 class _Resolver:
-    def __init__(self, root: DictConfig, choices: Choices, catalog: Catalog) -> None:
+    def __init__(
+        self, root: DictConfig, choices: Choices, catalog: Catalog, refused: Collection[str]
+    ) -> None:
         self.problems: list[Problem] = []
         self._root = root
         self._choices = choices
         self._catalog = catalog
+        self._refused = frozenset(refused)
         self._interpolations = 0
 
     def mapping(self, node: DictConfig, path: str) -> dict[str, Any]:
@@ -56,7 +63,7 @@ class _Resolver:
         try:
             value = node[name]
         except (OmegaConfBaseException, RecursionError, ValueError) as error:
-            self.problems.append(self._unresolved(node, name, key, error))
+            self.problems += self._unresolved(node, name, key, error)
             return False, None
         if isinstance(value, DictConfig):
             return True, self.mapping(value, key)
@@ -78,7 +85,7 @@ class _Resolver:
 
     def _unresolved(
         self, node: DictConfig | ListConfig, name: Any, key: str, error: BaseException
-    ) -> Problem:
+    ) -> Iterator[Problem]:
         raw = node._get_node(name)
         text = str(raw._value()) if raw is not None and hasattr(raw, "_value") else ""
         for reference in _REFERENCE.findall(text):
@@ -87,13 +94,16 @@ class _Resolver:
             except OmegaConfBaseException:
                 continue
             if lacks:
-                return self._lacking(key, reference)
+                groups = {key.split(".")[0], reference.split(".")[0]}
+                if not groups <= set(self._catalog.groups) or not groups & self._refused:
+                    yield self._lacking(key, reference)
+                return
         reason = (
             "it refers to itself"
             if isinstance(error, RecursionError)
             else str(error).splitlines()[0]
         )
-        return Problem(key, f"{text[:80]} can't be resolved: {reason[:200]}")
+        yield Problem(key, f"{text[:80]} can't be resolved: {reason[:200]}")
 
     def _lacking(self, key: str, reference: str) -> Problem:
         """A key that is referred to and is not there: names both options and where it would be."""

@@ -10,6 +10,7 @@ from expkit.config.schema import NEEDED
 from expkit.config.suggestion import listing, nearest
 from expkit.core.errors import ConfigError, Problem
 from expkit.core.monitor import Monitor
+from expkit.models import numpy as numpy_models
 
 Config = Mapping[str, Any]
 
@@ -106,6 +107,25 @@ def _numpy_limits(case: Case) -> Iterator[Problem]:
             yield Problem(f"driver.{key}", message, f"driver.{key}={allowed[0]}")
 
 
+def _numpy_has_the_model(case: Case) -> Iterator[Problem]:
+    package, _, name = str(case["model"].get("_target_")).rpartition(".")
+    if package != numpy_models.__name__ or name in numpy_models.__all__:
+        return
+    try:
+        getattr(numpy_models, name)
+    except AttributeError as error:  # the package's own words: what it has, where the others are
+        yield Problem("model", str(error), "model=mlp")
+
+
+def _paddle_limits(case: Case) -> Iterator[Problem]:
+    """What is known before the device is: ``auto`` is left to the driver."""
+    driver = case["driver"]
+    device, precision = str(driver.get("device")), driver.get("precision", "fp32")
+    if driver.get("framework") == "paddle" and device.startswith("cpu") and precision != "fp32":
+        message = f"is {precision!r}; driver=paddle with driver.device={device} allows: fp32"
+        yield Problem("driver.precision", message, "driver.precision=fp32")
+
+
 def _loss_scale_is_used(case: Case) -> Iterator[Problem]:
     precision = case["driver"].get("precision")
     for key in ("driver.loss_scale", "driver.loss_scale_growth_every"):
@@ -177,6 +197,8 @@ RULES: tuple[Rule, ...] = (
     _one_beginning,
     _weights_to_use,
     _numpy_limits,
+    _numpy_has_the_model,
+    _paddle_limits,
     _loss_scale_is_used,
     _monitor_exists,
     _debugging_keys,

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from expkit.config.kinds import Bounds, DurationSyntax, Matches, PeriodSyntax
+from expkit.config.kinds import Bounds, DurationSyntax, Matches, Only, PeriodSyntax
 
 Count = Annotated[int, Bounds(ge=0)]
 Size = Annotated[int, Bounds(ge=1, le=10**9)]
@@ -92,7 +92,7 @@ class DataConfig:
     global_batch_size: Size | None = None
     eval_batch_size: Size | None = None
     drop_last: bool = False
-    num_workers: Count = 0
+    num_workers: Annotated[int, Only(0)] = 0
     info: dict[str, Any] = field(default_factory=dict)
 
 

@@ -62,7 +62,8 @@ def check(
     install([path for path in catalog.directories if path != PACKAGE_DIRECTORY])
     assignments, problems = parse(overrides, catalog, multirun)
     with initialize_config_dir(str(PACKAGE_DIRECTORY), job_name="expkit", version_base="1.3"):
-        composer = Composer(catalog, assignments)
+        refused = {problem.key for problem in problems} & set(catalog.groups)
+        composer = Composer(catalog, assignments, refused)
         config, choices, found = composer.first()
         problems += found
         problems += composer.others()

@@ -137,7 +137,11 @@ class Callback:
         """A checkpoint was read."""
 
     def epoch_end(self, context: Context) -> None:
-        """After an epoch's last step, its evaluation and its checkpoint."""
+        """After an epoch's last step, its evaluation and its checkpoint.
+
+        A run that is resumed from that checkpoint fires it again, since the checkpoint was written
+        before it.
+        """
 
     def exception(self, context: Context, error: BaseException) -> None:
         """The run ends with an error."""

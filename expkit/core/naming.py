@@ -6,7 +6,7 @@ from functools import partial
 
 
 def name_of(given: object) -> str:
-    """Module and name of a class or function; of an object those of its class.
+    """Module and name of a class or function; of another object those of its class.
 
     Args:
         given: what a user gave; partials, those of Hydra too, stand for what they call.
@@ -14,4 +14,4 @@ def name_of(given: object) -> str:
     while isinstance(given, partial):
         given = given.func
     named = given if hasattr(given, "__qualname__") else type(given)
-    return f"{named.__module__}.{named.__qualname__}"  # type: ignore[attr-defined]
+    return f"{named.__module__}.{named.__qualname__}".removeprefix("builtins.")  # type: ignore[attr-defined]

@@ -17,6 +17,17 @@ from expkit.core.progress import Progress
 _PROBE_SIZE = 2
 
 
+def check_data(data: Any) -> None:
+    """Make sure that the data can give loaders.
+
+    Raises:
+        ConfigError: arrays, a data set or something else that gives none.
+    """
+    if not (hasattr(data, "train_loader") and hasattr(data, "eval_loaders")):
+        message = f"is a {type(data).__name__}, which gives no loaders; allowed: expkit.data.Data"
+        raise ConfigError([Problem("data", message, "data=Data(train, eval, batch_size=32)")])
+
+
 def check_targets(driver: Driver, data: Any, loss: Any) -> None:
     """Look at all targets of sets that lie in memory; two samples tell what the model gives.
 

@@ -20,7 +20,7 @@ from expkit.core.loss_record import LossRecord
 from expkit.core.metric import MetricGroup
 from expkit.core.monitor import Monitor
 from expkit.core.period import Period, PeriodLike
-from expkit.core.preflight import check_position, check_targets, check_weights
+from expkit.core.preflight import check_data, check_position, check_targets, check_weights
 from expkit.core.progress import Progress
 from expkit.core.result import Result
 from expkit.core.schedule import Schedule, ScheduleSet, first_rates
@@ -36,8 +36,7 @@ class Trainer:
     """Trains a model on a driver.
 
     ``fit`` is the whole story: epochs of steps; after each step, in this order, the record, the
-        evaluation, the
-    checkpoint, and the question whether to go on.
+    evaluation, the checkpoint, and the question whether to go on.
 
     Args:
         model: a plain model of the driver's framework.
@@ -107,6 +106,7 @@ class Trainer:
         limit_eval_batches: int | None = None,
     ) -> None:
         self._limits = Limits(n_epochs, max_steps, max_time)
+        check_data(data)
         if on_exception not in get_args(OnException):
             message = f"is {on_exception!r}; allowed: {', '.join(get_args(OnException))}"
             raise ConfigError(
@@ -152,6 +152,8 @@ class Trainer:
         self._load_best = load_best
         self._store = checkpoint or MemoryStore()
         self._logger = logger or NullLogger()
+        if monitor is not None and not self.evaluator.has_data:
+            log.warning("monitor=%s decides nothing: there is no evaluation set", monitor)
         self._schedules = self._make_schedules(schedule)
         self._losses = LossRecord(driver)
         self._step = Step(

@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from expkit.core.errors import ConfigError, Problem
+from expkit.core.naming import name_of
 from expkit.core.schedule import Schedule
 
 

@@ -9,13 +9,16 @@ from typing import Any
 from expkit.core.logger import Split
 from expkit.run.clock import WallClock
 from expkit.run.event_file import EventFile
-from expkit.run.loggers import FileLogger
+from expkit.run.loggers import Describing, FileLogger
 
 TENSORBOARD_DIRECTORY = "tensorboard"
 
 
-class TensorBoardLogger(FileLogger):
+class TensorBoardLogger(FileLogger, Describing):
     """Writes ``train/<name>`` and ``eval/<name>`` by step into ``tensorboard/``.
+
+    The config stands beside the first record as the text ``config``; a completed run enters the
+    table of the HParams page, with its final metrics as ``result/<name>``.
 
     TensorBoard's message classes are imported by the first record, so that the first step does not
     wait for them. After a failed write the logger is silent: a file with a hole in it cannot be
@@ -29,6 +32,8 @@ class TensorBoardLogger(FileLogger):
         super().__init__(directory / TENSORBOARD_DIRECTORY)
         self._clock = WallClock()
         self._file: EventFile | None = None
+        self._config_text = ""
+        self._settings: Mapping[str, Any] = {}
 
     def rewind(self, step: int) -> None:
         """Make readers forget the points after ``step``; the older files stay as they are."""
@@ -37,19 +42,14 @@ class TensorBoardLogger(FileLogger):
         start = SessionLog(status=SessionLog.START)
         self._write(step=step + 1, session_log=start)
 
-    def add_text(self, tag: str, text: str) -> None:
-        """Show a text as it stands, not as Markdown."""
-        self._attempt(self._write_text, tag, text)
+    def describe(self, config_text: str, settings: Mapping[str, Any]) -> None:
+        """See `Describing.describe`; nested settings get dotted names on the HParams page."""
+        self._config_text = config_text
+        self._settings = settings
 
-    def add_hparams(self, hparams: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """Enter the run into the table of the HParams page, with its metrics as ``result/<name>``.
-
-        Args:
-            hparams: numbers, truth values and texts by name; nested mappings get dotted names, and
-                all else becomes text.
-            metrics: the final metrics by name.
-        """
-        self._attempt(self._write_hparams, hparams, metrics)
+    def conclude(self, metrics: Mapping[str, float]) -> None:
+        """See `Describing.conclude`."""
+        self._attempt(self._write_hparams, metrics)
 
     def _record(self, split: Split, step: int, epoch: int, metrics: Mapping[str, float]) -> None:  # noqa: ARG002
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -60,14 +60,15 @@ class TensorBoardLogger(FileLogger):
         ]
         self._write(step=step, summary=Summary(value=values))
 
-    def _write_text(self, tag: str, text: str) -> None:
+    def _write_config(self, step: int) -> None:
+        """Show the config as it stands, not as Markdown."""
         from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
         from tensorboard.compat.proto.tensor_pb2 import TensorProto
         from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
         from tensorboard.compat.proto.types_pb2 import DT_STRING
 
         # Four blanks make a code block of Markdown, which is what TensorBoard shows.
-        block = "".join(f"    {line}\n" for line in text.splitlines())
+        block = "".join(f"    {line}\n" for line in self._config_text.splitlines())
         tensor = TensorProto(
             dtype=DT_STRING,
             tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
@@ -75,12 +76,10 @@ class TensorBoardLogger(FileLogger):
         )
         plugin = SummaryMetadata.PluginData(plugin_name="text")
         metadata = SummaryMetadata(plugin_data=plugin)
-        self._write(
-            step=0,
-            summary=Summary(value=[Summary.Value(tag=tag, tensor=tensor, metadata=metadata)]),
-        )
+        value = Summary.Value(tag="config", tensor=tensor, metadata=metadata)
+        self._write(step=step, summary=Summary(value=[value]))
 
-    def _write_hparams(self, hparams: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    def _write_hparams(self, metrics: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.plugins.hparams.api_pb2 import STATUS_SUCCESS
         from tensorboard.plugins.hparams.plugin_data_pb2 import (
@@ -91,7 +90,7 @@ class TensorBoardLogger(FileLogger):
 
         now = self._clock.now()
         start = SessionStartInfo(start_time_secs=now - self._clock.elapsed())
-        for name, value in _flatten(hparams).items():
+        for name, value in _flatten(self._settings).items():
             if isinstance(value, bool):
                 start.hparams[name].bool_value = value
             elif isinstance(value, (int, float)):
@@ -109,18 +108,22 @@ class TensorBoardLogger(FileLogger):
         ]
         self._write(step=0, summary=Summary(value=values))
 
-    def _write(self, **fields: Any) -> None:
-        """Append one event; the first one opens the file."""
+    def _write(self, *, step: int, **fields: Any) -> None:
+        """Append one event; the first one opens the file and is followed by the config."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         if self.failed:
             return
         now = self._clock.now()
+        is_first = self._file is None
         if self._file is None:
             self._file = EventFile(self.path)
             header = Event(wall_time=now, file_version="brain.Event:2")
             self._file.write(header.SerializeToString())
-        self._file.write(Event(wall_time=now, **fields).SerializeToString())
+        self._file.write(Event(wall_time=now, step=step, **fields).SerializeToString())
+        if is_first and self._config_text:
+            # After the event: the one that makes readers forget this step shall not hide it.
+            self._write_config(step)
 
     def _release(self) -> None:
         if self._file is not None:

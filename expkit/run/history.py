@@ -15,9 +15,7 @@ from expkit.run.status import STATUS_FILE
 
 _OF_THE_COMMAND = frozenset(("task", "resume", "init_from", "output_dir", "hydra"))
 """What an earlier command said of itself."""
-_OF_TRAINING = frozenset(
-    ("name", "tags", "optimizer", "schedule", "callbacks", "checkpoint", "logger")
-)
+_OF_TRAINING = frozenset(("tags", "optimizer", "schedule", "callbacks", "checkpoint", "logger"))
 """Groups and keys that say nothing of what was trained, nor of how it is evaluated."""
 _OF_EVALUATION = frozenset(
     f"trainer.{key}"
@@ -42,13 +40,10 @@ def run_of(path: Path) -> Path:
     return path.parent if path.name == CHECKPOINTS_DIRECTORY else path
 
 
-def newest_run(root: Path) -> Path:
-    """The training below an output directory that was begun last, a sweep's jobs included.
+def trainings(root: Path) -> list[Path]:
+    """The trainings below an output directory, a sweep's jobs included; the one begun last first.
 
     What ``run.json`` says decides, not the times of files or their names.
-
-    Raises:
-        RunDirectoryError: there is none.
     """
     begun = []
     for file in (*root.glob(f"*/*/{STATUS_FILE}"), *root.glob(f"*/*/*/{STATUS_FILE}")):
@@ -58,12 +53,7 @@ def newest_run(root: Path) -> Path:
                 begun.append((str(info["created"]), str(file.parent)))
         except (OSError, ValueError, LookupError, TypeError):
             continue  # never started, or damaged: it is not what is meant
-    if not begun:
-        raise RunDirectoryError(
-            f"there is no run in {root.absolute()} to go on with; "
-            "start one, or name the place by output_dir=..."
-        )
-    return Path(max(begun)[1])
+    return [Path(path) for _, path in sorted(begun, reverse=True)]
 
 
 def of_resumed(key: str) -> bool:
@@ -141,7 +131,12 @@ def changed_keys(before: Any, after: Any, key: str = "") -> Iterator[str]:
                 before.get(name), after.get(name), f"{key}.{name}" if key else str(name)
             )
     elif before != after:
-        yield f"{key}: {before} -> {after}"
+        yield f"{key}: {_as_written(before)} -> {_as_written(after)}"
+
+
+def _as_written(value: Any) -> str:
+    """A value as a command line has it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def key_of(override: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,23 @@ class FileLogger(Logger):
                 )
 
 
+class Describing(ABC):
+    """What a logger has that shows the run itself beside its curves."""
+
+    @abstractmethod
+    def describe(self, config_text: str, settings: Mapping[str, Any]) -> None:
+        """Take what the run is made from; nothing need be written before the first record.
+
+        Args:
+            config_text: the config as it stands in the run directory.
+            settings: the same as values, groups as nested mappings.
+        """
+
+    @abstractmethod
+    def conclude(self, metrics: Mapping[str, float]) -> None:
+        """Show what a completed run came to, beside its settings."""
+
+
 class LoggerGroup(Logger):
     """Passes everything on to several loggers, in order, until one raises: it is left out then."""
 
@@ -90,6 +107,18 @@ class LoggerGroup(Logger):
         for logger in self.loggers:
             if isinstance(logger, FileLogger):
                 logger.rewind(step)
+
+    def describe(self, config_text: str, settings: Mapping[str, Any]) -> None:
+        """Tell the loggers that show it what the run is made from; see `Describing`."""
+        for logger in self.loggers:
+            if isinstance(logger, Describing):
+                logger.describe(config_text, settings)
+
+    def conclude(self, metrics: Mapping[str, float]) -> None:
+        """Tell the loggers that show it what a completed run came to; see `Describing`."""
+        for logger in self.loggers:
+            if isinstance(logger, Describing):
+                logger.conclude(metrics)
 
     def _each(self, verb: str, *args: Any) -> None:
         for logger in self.loggers:

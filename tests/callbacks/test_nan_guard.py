@@ -27,7 +27,10 @@ def test_stop_names_step_loss_rate_and_samples(context, bad):
     context.progress.step = 11
     with pytest.raises(NonFiniteLossError) as caught:
         step(context, guard, 1.0, bad)
-    assert str(caught.value) == f"step 12 (lr=0.5): loss {bad:g} on samples [10, 11]"
+    assert str(caught.value) == (
+        f"step 12 (lr=0.5): loss {bad:g} on samples [10, 11]; the learning rate is too high, or "
+        "the data holds NaN or infinite values"
+    )
     assert context.progress.step == 11
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import threading
 
@@ -9,9 +10,10 @@ import pytest
 
 from expkit.callbacks import ProgressBar
 from expkit.callbacks.announce import announce
-from expkit.callbacks.pace import Pace, duration
+from expkit.callbacks.pace import Pace, duration, three_digits
 from expkit.core.errors import ConfigError
 from expkit.core.events import Context, EventBus
+from expkit.core.monitor import Monitor
 from expkit.core.progress import Progress
 from tests.callbacks.stub_run import evaluate
 
@@ -116,6 +118,75 @@ def test_many_metrics_are_cut_with_the_monitored_one_first(context, clock, lines
     context.progress.step = 1
     callback.fit_end(context)
     assert "eval accuracy 0.9 m0 0.5 m1 0.5 m2 0.5 m3 0.5 m4 0.5 and 3 more | " in lines()[0]
+
+
+def test_parts_of_a_metric_are_left_to_the_records(context, clock, lines):
+    callback = ProgressBar("plain")
+    callback.fit_start(context)
+    context.eval_metrics = {"loss": 1.0, "f1": 0.5, "f1/precision": 0.4, "confusion/0/1": 3.0}
+    context.progress.step = 1
+    callback.fit_end(context)
+    assert "| eval loss 1 f1 0.5 |" in lines()[0]
+
+
+def test_metrics_of_named_sets_are_told_and_a_part_where_it_is_monitored(context, clock, lines):
+    context.monitor = Monitor("dev/f1/recall")
+    context.eval_metrics = {"test/loss": 2.0} | {
+        f"dev/{name}": 0.5 for name in ("loss", "f1", "f1/precision", "f1/recall")
+    }
+    callback = ProgressBar("plain")
+    callback.fit_start(context)
+    context.progress.step = 1
+    callback.fit_end(context)
+    assert "| eval dev/f1/recall 0.5 test/loss 2 dev/loss 0.5 dev/f1 0.5 |" in lines()[0]
+
+
+def test_the_first_epoch_is_told_however_short_it_is(context, clock, lines):
+    train(context, ProgressBar("plain"), clock, step_s=0.001)
+    assert [line.split(" | ")[0] for line in lines()] == [
+        "epoch 1/2 step 100/200",
+        "epoch 2/2 step 200/200",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [(1043.2, "1,040"), (999.9, "1,000"), (123.4, "123"), (45.67, "45.7"), (0.01234, "0.0123")],
+)
+def test_speeds_have_three_digits_and_no_exponent(speed, text):
+    assert three_digits(speed) == text
+
+
+def drawn_at(width, context, clock, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    callback = ProgressBar("bar")
+    context.progress.step = 0
+    callback.fit_start(context)
+    context.progress.step = 150
+    context.metrics["loss"] = 0.5
+    context.eval_metrics = {"accuracy": 0.9, "loss": 0.25, "r2": 0.125}
+    clock.now += 1.0
+    capsys.readouterr()
+    callback.step_end(context)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
+    callback.fit_end(context)
+    return drawn.strip("\r\n")
+
+
+def test_a_narrow_terminal_keeps_epoch_and_step_and_drops_metrics_first(
+    context, clock, monkeypatch, capsys
+):
+    speed = "150 steps/s | 0:01 elapsed | 0:00 left"
+    texts = {
+        160: f"loss 0.5 | eval accuracy 0.9 loss 0.25 r2 0.125 | {speed}",
+        100: f"loss 0.5 | {speed}",
+        80: "loss 0.5 | 150 steps/s | 0:01 elapsed",
+        45: "loss 0.5",
+        36: "",
+    }
+    for width, text in texts.items():
+        drawn = drawn_at(width, context, clock, monkeypatch, capsys)
+        assert re.fullmatch(rf"epoch 1/2 \S{{16}} 150/200 {re.escape(text)} *", drawn)
 
 
 def test_skipped_updates_are_counted(context, clock, lines):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from expkit.callbacks import DeviceMemory, LearningRateMonitor, StepTimer, Throughput
@@ -71,6 +73,39 @@ def test_throughput_leaves_evaluations_out(context, clock, monkeypatch):
     assert context.logged["step_s"] == 2.0
 
 
+def test_throughput_tells_the_speed_of_each_epoch_without_its_evaluation(
+    context, clock, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("expkit.callbacks.throughput.perf_counter", clock)
+    callback = Throughput()
+    callback.fit_start(context)
+    for seconds in (0.5, 0.25):
+        clock.now += 100.0
+        callback.epoch_start(context)
+        for due in (False, True, False, False):
+            context.log_due = due
+            clock.now += seconds / 1000
+            step(context, callback)
+        callback.eval_start(context)
+        clock.now += 100.0
+        callback.eval_end(context, {})
+        context.progress.epoch += 1
+        callback.epoch_end(context)
+    assert [record.getMessage() for record in caplog.records] == [
+        "epoch 1: 4,000 samples/s, 0.5 ms per step",
+        "epoch 2: 8,000 samples/s, 0.25 ms per step",
+    ]
+
+
+@pytest.mark.parametrize("callback", [Throughput(), StepTimer()])
+def test_an_epoch_that_had_ended_before_a_restart_is_not_told(context, callback, caplog):
+    caplog.set_level(logging.INFO)
+    callback.fit_start(context)
+    callback.epoch_end(context)
+    assert not caplog.records
+
+
 def test_throughput_says_nothing_when_the_clock_stood_still(context, clock, monkeypatch):
     monkeypatch.setattr("expkit.callbacks.throughput.perf_counter", clock)
     callback = Throughput()
@@ -111,6 +146,23 @@ def test_timer_tells_the_shares_of_the_four_parts(context, clock, timer):
         "time/backward": 0.2,
         "time/step": 0.1,
     }
+
+
+def test_timer_tells_the_shares_of_each_epoch(context, clock, timer, caplog):
+    caplog.set_level(logging.INFO)
+    context.log_due = True
+    timed_step(context, timer, clock)
+    timed_step(context, timer, clock, data=0.0, forward=5.0, backward=4.0, update=1.0)
+    context.progress.epoch = 1
+    timer.epoch_end(context)
+    timer.epoch_start(context)
+    timed_step(context, timer, clock)
+    context.progress.epoch = 2
+    timer.epoch_end(context)
+    assert [record.getMessage() for record in caplog.records] == [
+        "epoch 1: time of a step: data 20%, forward 40%, backward 30%, step 10%",
+        "epoch 2: time of a step: data 40%, forward 30%, backward 20%, step 10%",
+    ]
 
 
 def test_timer_starts_anew_after_each_record(context, clock, timer):

@@ -35,21 +35,22 @@ def kept_weights(root):
         yield info.step, all(np.isfinite(array).all() for array in state["model"].values())
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("log_every", [1, 10, None])
 def test_a_bad_loss_ends_the_run_at_its_own_step_and_nothing_bad_is_kept(
     framework, tmp_path, log_every
 ):
     """Case 113, stop."""
     trainer = bad_step(framework, tmp_path, log_every=log_every)
-    with pytest.raises(NonFiniteLossError, match=r"became nan at step 12; lower optimizer\.lr"):
+    with pytest.raises(
+        NonFiniteLossError,
+        match=r"became nan at step 12; lower optimizer\.lr.*data holds NaN or inf",
+    ):
         trainer.fit()
     assert trainer.result.status == "failed"
     assert list(kept_weights(tmp_path)) == [(5, True), (10, True)]
     assert CheckpointStore(tmp_path).last().step == 10
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_the_guard_stops_before_the_update_and_names_the_samples(framework, tmp_path):
     trainer = bad_step(framework, tmp_path, callbacks=[NanGuard("stop")])
     with pytest.raises(NonFiniteLossError, match=r"step 12 .*lr=0\.01.*samples \[22, 23\]"):
@@ -57,7 +58,6 @@ def test_the_guard_stops_before_the_update_and_names_the_samples(framework, tmp_
     assert trainer.progress.step == 11
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_the_guard_leaves_the_step_out_and_goes_on(framework, tmp_path):
     """Case 113, skip."""
     trainer = bad_step(framework, tmp_path, callbacks=[NanGuard("skip")])

@@ -130,6 +130,47 @@ def test_an_unknown_flag_is_refused(command):
     assert "--multi: no such flag" in done.err
 
 
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("my_model.Absent", "model._target_ (conf/model/mine.yaml): my_model has no Absent"),
+        ("my_model.Broken", "model (conf/model/mine.yaml): my_model.Broken failed: OSError: gone"),
+    ],
+)
+def test_an_error_of_the_users_code_names_key_and_file(command, project, target, expected):
+    (project.path / "my_model.py").write_text(
+        "class Broken:\n    def __init__(self):\n        raise OSError('gone')\n"
+    )
+    (project.path / "conf/model").mkdir()
+    (project.path / "conf/model/mine.yaml").write_text(f"_target_: {target}\n")
+    done = command(SMALL, "model=mine", "~model.hidden")
+    assert done.code == 2
+    assert expected in done.err
+    assert done.err.splitlines()[-1] == f"ERROR: {done.err.rpartition('ERROR: ')[2].rstrip()}"
+    assert "failed; the log is in " in done.out
+    given = command(SMALL, "model=mine", "~model.hidden", f"model._target_={target}")
+    assert "mine.yaml" not in given.text  # the command line has named it, not the file
+
+
+def test_a_run_shows_its_config_and_final_metrics_in_tensorboard(command, project):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    assert command(SMALL, "optimizer=sgd", "optimizer.lr=0.25").code == 0
+    run = project.run()
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    (text,) = events.Tensors("config")
+    shown = [line[4:] for line in text.tensor_proto.string_val[0].decode().splitlines()]
+    assert shown == (run / "config.yaml").read_text().splitlines()
+    content = events.PluginTagToContent("hparams")[metadata.SESSION_START_INFO_TAG]
+    settings = metadata.parse_session_start_info_plugin_data(content).hparams
+    assert settings["optimizer.lr"].number_value == 0.25
+    final = info(run)["result"]["metrics"]
+    for name, value in final.items():
+        assert events.Scalars(f"result/{name}")[0].value == pytest.approx(value)
+    assert final
+
+
 def test_an_override_that_cannot_be_parsed_says_how_to_quote(command, project):
     done = command("name=epoch=3-step=9")
     assert done.code == 2

@@ -41,6 +41,25 @@ def test_the_metrics_are_those_of_the_best_evaluation_exactly(command, project, 
     assert evaluated(command, project, f"init_from={run}") == info(run)["result"]["best_eval"]
 
 
+def test_latest_is_the_training_that_left_a_checkpoint_last(command, project):
+    command(SMALL, "seed=1")
+    run = project.run()
+    command(SMALL, "data.source.kind=bad_item")
+    best = info(run)["result"]["best_eval"]
+    assert evaluated(command, project, "init_from=latest") == best
+    (new,) = [path for path in project.runs() if info(path)["task"] == "evaluate"]
+    assert config(new)["init_from"] == str(run.relative_to(project.path))
+    assert config(new)["seed"] == 1
+
+
+def test_an_evaluation_takes_over_the_name_of_its_run(command, project):
+    command(SMALL, "name=mine")
+    evaluated(command, project, f"init_from={project.run()}")
+    evaluated(command, project, f"init_from={project.runs()[0]}", "name=other")
+    names = [info(run)["name"] for run in project.runs() if info(run)["task"] == "evaluate"]
+    assert sorted(names) == ["mine", "other"]
+
+
 def test_the_best_is_taken_where_the_last_is_another(command, project):
     command(SMALL, "trainer.n_epochs=6", "optimizer=sgd", "optimizer.lr=3.0", "monitor=-loss")
     run = project.run()

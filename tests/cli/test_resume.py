@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from expkit.lineage import override
-from expkit.run.history import newest_run
+from expkit.run.history import changed_keys, trainings
 from tests.cli.conftest import SMALL, config, info, overrides, records, tree, weights
 
 STOP = ("callbacks=[probe]", "callbacks.probe.what=SIGTERM")
@@ -122,7 +122,37 @@ def test_a_job_of_a_sweep_can_be_the_latest(tmp_path):
     (tmp_path / "d/damaged").mkdir()
     (tmp_path / "d/damaged/run.json").write_text("{")
     os.utime(tmp_path / "d/a/run.json")  # the times of files do not matter
-    assert newest_run(tmp_path) == tmp_path / "d/s/000-x"
+    places = ["d/s/000-x", "d/a", "d/s/001-y"]
+    assert trainings(tmp_path) == [tmp_path / place for place in places]
+
+
+def test_latest_passes_over_a_run_without_a_checkpoint_and_says_so(command, project):
+    run, _ = interrupted(command, project)
+    failed = command(SMALL, "data.source.kind=bad_item", "name=bad")
+    assert failed.code == 1
+    (bad,) = project.path.glob("outputs/*/*-bad")
+    done = command("resume=latest")
+    assert done.code == 0, done.text
+    assert info(run)["status"] == "completed"
+    place = bad.relative_to(project.path)
+    assert done.err == f"note: passed over: the run {place} has no checkpoint\n"
+
+
+def test_latest_without_any_checkpoint_is_refused_in_words(command, project):
+    command(SMALL, "data.source.kind=bad_item")
+    done = command("resume=latest")
+    assert done.code == 2
+    assert "there is no run with a checkpoint" in done.err
+
+
+def test_changes_are_told_as_a_command_line_has_them():
+    before = {"trainer": {"max_steps": 60, "load_best": True}, "name": "a"}
+    after = {"trainer": {"max_steps": None, "load_best": False}, "name": "b"}
+    assert list(changed_keys(before, after)) == [
+        "trainer.max_steps: 60 -> null",
+        "trainer.load_best: true -> false",
+        "name: a -> b",
+    ]
 
 
 def test_a_finished_run_is_left_alone_and_the_user_is_told(command, project):

@@ -93,8 +93,17 @@ def test_a_real_sweep_ends_at_sigterm_with_its_table(project):
     out, err = child.communicate(timeout=20)
     assert child.returncode == 143
     assert [job["status"] for job in jobs_of(project)] == ["interrupted"]
-    assert "1 jobs, 1 not completed" in out
+    assert "1 job, 1 not completed" in out
     assert "Traceback" not in out + err
+
+
+def test_the_table_tells_an_error_of_a_job_to_its_end(command, project):
+    done = command("-m", SMALL, "data.source.kind=raises,out_of_range", "logger=none")
+    assert done.code == 1
+    for job in jobs_of(project):
+        (row,) = [text for text in done.out.splitlines() if f" {job['overrides'][0]} " in text]
+        assert row.endswith(job["error"]) or row.endswith("...")
+        assert len(row) > 150 or row.endswith(job["error"])
 
 
 def test_lists_are_swept_as_lists(command, project):

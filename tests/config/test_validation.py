@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from expkit import app
+from expkit.config import overrides
 from expkit.config.validation import check
 from expkit.core.errors import ConfigError
 
@@ -226,6 +228,8 @@ def test_missing_fact_about_the_data_names_both_options(problems):
         (["driver=numpy", "driver.precision=bf16"], "driver.precision"),
         (["driver=numpy", "driver.device=cuda"], "driver.device"),
         (["driver=numpy", "driver.compile=true"], "driver.compile"),
+        (["driver=paddle", "driver.device=cpu", "driver.precision=bf16"], "driver.precision"),
+        (["data.num_workers=2"], "data.num_workers"),
         (["driver.loss_scale=2"], "driver.loss_scale"),
         (["metrics=none"], "monitor"),
         (
@@ -238,6 +242,25 @@ def test_missing_fact_about_the_data_names_both_options(problems):
 )
 def test_combinations_that_cannot_work_or_have_no_effect_are_refused(problems, overrides, key):
     assert set(problems(*overrides)) == {key}
+
+
+def test_more_readers_are_refused_with_what_is_allowed(problems):
+    problem = problems("data.num_workers=2")["data.num_workers"]
+    assert problem.message == "is 2; allowed: only 0 in this version"
+    assert problem.hint == "data.num_workers=0"
+
+
+def test_model_without_a_numpy_version_is_refused_with_both_ways_out(problems):
+    problem = problems("driver=numpy", "model=cnn")["model"]
+    assert "allowed: mlp (or driver=torch" in problem.message
+    assert problem.hint == "model=mlp"
+    assert check(["driver=numpy"]).config["model"]["_target_"] == "expkit.models.numpy.Mlp"
+
+
+def test_precision_on_a_device_that_is_found_later_is_left_to_the_driver():
+    overrides = ["driver=paddle", "driver.precision=bf16"]
+    assert check(overrides).config["driver"]["device"] == "auto"
+    assert check([*overrides, "driver.device=gpu"]).config["driver"]["precision"] == "bf16"
 
 
 def test_without_a_monitored_metric_nothing_is_demanded_of_the_metrics():
@@ -267,9 +290,31 @@ def test_sweep_names_the_choice_that_lacks_a_key(problems):
 
 
 def test_sweep_over_lists_is_not_one_list():
-    config = check(["model.hidden=[64],[64,64]", "seed=range(0,1000000000)"], multirun=True).config
+    config = check(["model.hidden=[64],[64,64]", "seed=range(0,10000)"], multirun=True).config
     assert config["model"]["hidden"] == [64]
     assert config["seed"] == 0
+
+
+def test_sweep_of_too_many_jobs_is_refused_unexpanded(problems):
+    started = time.monotonic()
+    found = problems("seed=range(0,100000000)", "optimizer.lr=0.1,0.2", multirun=True)
+    assert time.monotonic() - started < 10
+    assert found["-m"].message.startswith(
+        "makes 200,000,000 jobs (100,000,000 of seed x 2 of optimizer.lr); allowed: 10,000"
+    )
+
+
+def test_jobs_of_a_sweep_are_counted_exactly(problems):
+    assert check(["seed=range(0,10000)"], multirun=True)
+    message = problems("seed=range(0,20002,2)", multirun=True)["-m"].message
+    assert message.startswith("makes 10,001 jobs")
+    message = problems("optimizer.lr=range(1,2,0.00005)", "seed=1,2", multirun=True)["-m"].message
+    assert message.startswith("makes 40,000 jobs")
+
+
+@pytest.mark.parametrize("value", ["range(0,5,0)", "range(1,inf)", "range(5,0)"])
+def test_range_of_no_or_endless_values_is_refused(problems, value):
+    assert "seed" in problems(f"seed={value}", multirun=True)
 
 
 def test_users_directory_is_found_and_its_options_stand_beside_the_built_in_ones(write):
@@ -294,6 +339,30 @@ def test_users_option_of_the_same_name_is_used_and_said(write):
     assert composition.config["schedule"] == {"_target_": "my.Own"}
     (note,) = composition.notes
     assert str(path) in note
+
+
+def test_key_that_a_users_target_may_take_is_added_by_plus(write, problems):
+    write("conf/optimizer/radam.yaml", "_target_: my.RAdam\nlr: 0.1\n")
+    problem = problems("optimizer=radam", "optimizer.weight_decay=0.1")["optimizer.weight_decay"]
+    assert problem.hint == "+optimizer.weight_decay=0.1"
+    assert check(["optimizer=radam", problem.hint]).config["optimizer"]["weight_decay"] == 0.1
+    assert problems("optimizer=radam", "optimizer.lrr=1")["optimizer.lrr"].hint == "optimizer.lr=1"
+
+
+def test_refused_choice_causes_no_second_problem(write, problems):
+    write("conf/model/smalcnn.yaml", "_target_: my.Net\n")
+    write("conf/data/shapes.yaml", "source: {_target_: my.shapes}\ninfo: {}\n")
+    assert set(problems("model=smallcnn", "data=shapes")) == {"model"}
+    assert set(problems("model=text_cnn", "data=shappes")) == {"data"}
+    assert set(problems("model=text_cnn", "experiment=reuter")) == {"experiment"}
+    assert set(problems("metrics=regresion", "monitor=-mae")) == {"metrics"}
+    assert "model.in_features" in problems("data=shapes")
+
+
+def test_misspelt_command_names_the_nearest(problems):
+    assert problems("initt")["initt"].hint == "expkit init"
+    assert problems("nonsense")["nonsense"].hint == ""
+    assert tuple(app.COMMANDS) == overrides.COMMANDS
 
 
 def test_untracked_overrides_are_last(write):
@@ -322,8 +391,37 @@ def test_misspelt_key_in_a_users_file_is_found(write, problems):
 
 
 def test_unknown_option_in_a_users_file_is_found(write, problems):
-    write("conf/experiment/foo.yaml", "# @package _global_\ndefaults: [{override /model: cnnn}]\n")
-    assert "model/cnnn" in problems("experiment=foo")["config"].message
+    path = write(
+        "conf/experiment/foo.yaml", "# @package _global_\ndefaults: [{override /model: cnnn}]\n"
+    )
+    problem = problems("experiment=foo")["model"]
+    assert "no option 'cnnn'" in problem.message
+    assert f"{path}" in problem.message
+    assert "allowed: cnn, mlp" in problem.message
+    assert problem.hint == "model=cnn"
+
+
+def test_every_unknown_option_of_a_list_in_a_users_file_is_told(write, problems):
+    path = write(
+        "conf/experiment/foo.yaml",
+        "# @package _global_\ndefaults: [{override /metrics: [regresion, clasification]}]\n",
+    )
+    write(
+        "conf/experiment/other.yaml",
+        "# @package _global_\ndefaults: [{override /metrics: [clasification]}]\n",
+    )
+    problem = problems("experiment=foo")["metrics"]
+    assert f"no option 'regresion', 'clasification', which the defaults list of {path} names" in (
+        problem.message
+    )
+    assert problem.hint == "metrics=[regression,classification]"
+
+
+def test_a_users_option_built_on_a_missing_one_is_named(write, problems):
+    path = write("conf/model/mine.yaml", "defaults: [mlpp, _self_]\n")
+    problem = problems("model=mine")["model"]
+    assert str(path) in problem.message
+    assert "no option 'mlpp'" in problem.message
 
 
 def test_exponential_interpolations_are_refused(write, problems):

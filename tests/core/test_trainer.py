@@ -505,6 +505,22 @@ def test_the_best_weights_stay_only_where_that_is_wanted():
     np.testing.assert_array_equal(left[True], weights(second))
 
 
+def test_arrays_in_place_of_data_are_refused_with_what_to_do():
+    with pytest.raises(ConfigError, match=r"data: is a dict.*allowed: expkit\.data\.Data"):
+        make_trainer(data=samples(8))
+
+
+def test_a_monitor_without_an_evaluation_set_is_said_once(caplog):
+    make_trainer(monitor="-loss").fit()
+    assert [record.getMessage() for record in caplog.records] == [
+        "monitor=-loss decides nothing: there is no evaluation set"
+    ]
+    caplog.clear()
+    make_trainer(monitor="-loss", eval_on=4).fit()
+    make_trainer().fit()
+    assert not caplog.records
+
+
 def test_a_run_without_an_evaluation_has_no_best_and_no_error():
     assert make_trainer(monitor="accuracy").fit().best_eval == {}
     stopped = make_trainer(

@@ -28,8 +28,25 @@ def test_the_frameworks_refuse_each_others_optimizers():
     torch, paddle = pytest.importorskip("torch"), pytest.importorskip("paddle")
     with pytest.raises(ConfigError, match=r"is torch\.optim.*the driver is paddle"):
         Problem(paddle_tools(), partial(torch.optim.RMSprop, lr=0.1))
-    with pytest.raises(ConfigError, match=r"is paddle\.optimizer.*the driver is torch"):
+    with pytest.raises(
+        ConfigError, match=r"is paddle\.optimizer.*an optimizer of paddle; the driver is torch"
+    ):
         Problem(torch_tools(), paddle.optimizer.Lamb)
+    with pytest.raises(ConfigError, match=r"an optimizer of torch; the driver is numpy"):
+        Problem(numpy_tools(), torch.optim.RMSprop)
+
+
+class Deferred(partial):
+    """A partial of another class, as Hydra makes it: a partial of it is one in another."""
+
+
+def test_errors_name_what_a_partial_calls():
+    torch, paddle = pytest.importorskip("torch"), pytest.importorskip("paddle")
+    for tools in (torch_tools, numpy_tools):
+        with pytest.raises(ConfigError, match=r"optimizer: is paddle\.optimizer\.lamb\.Lamb, an"):
+            Problem(tools(), Deferred(paddle.optimizer.Lamb, learning_rate=0.1))
+    with pytest.raises(ConfigError, match=r"torch\.optim\.rmsprop\.RMSprop refuses its options"):
+        Problem(torch_tools(), Deferred(torch.optim.RMSprop, typo=1))
 
 
 @pytest.mark.parametrize("framework", ["torch", "paddle"])

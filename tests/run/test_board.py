@@ -81,13 +81,28 @@ def test_a_file_cut_short_costs_its_last_record_only(tmp_path):
     assert steps(tmp_path, "train/loss") == list(range(1, 11))
 
 
-def test_texts_are_shown_as_they_stand(tmp_path):
+def test_the_config_is_shown_as_it_stands(tmp_path):
     logger = TensorBoardLogger(tmp_path)
-    logger.add_text("config", "a:\n  b: 1  # *note*")
+    logger.describe("a:\n  b: 1  # *note*", {})
+    assert list(tmp_path.iterdir()) == []  # the first record shall not come later for it
+    logger.log("train", 1, 0, {"loss": 0.5})
     logger.close()
     (event,) = read(tmp_path).Tensors("config")
     assert event.tensor_proto.string_val[0].decode() == "    a:\n      b: 1  # *note*\n"
     assert read(tmp_path).SummaryMetadata("config").plugin_data.plugin_name == "text"
+
+
+def test_the_config_of_a_run_that_goes_on_is_shown_too(tmp_path):
+    for text in ("lr: 1", "lr: 2"):
+        logger = TensorBoardLogger(tmp_path)
+        logger.describe(text, {})
+        if text == "lr: 2":
+            logger.rewind(3)
+        logger.log("train", 4, 0, {"loss": 0.5})
+        logger.close()
+    texts = [(e.step, e.tensor_proto.string_val[0]) for e in read(tmp_path).Tensors("config")]
+    assert texts[-1] == (4, b"    lr: 2\n")
+    assert steps(tmp_path, "train/loss") == [4]
 
 
 def test_hparams_are_read_by_their_plugin(tmp_path):
@@ -95,7 +110,8 @@ def test_hparams_are_read_by_their_plugin(tmp_path):
 
     logger = TensorBoardLogger(tmp_path)
     hparams = {"optimizer": {"lr": 0.1, "nesterov": True}, "name": "x", "clip": None, "l": [1, 2]}
-    logger.add_hparams(hparams, {"accuracy": 0.75})
+    logger.describe("", hparams)
+    logger.conclude({"accuracy": 0.75})
     logger.close()
     board = read(tmp_path)
     content = board.PluginTagToContent("hparams")
@@ -123,7 +139,7 @@ def test_a_write_error_is_one_warning_and_then_silence(tmp_path, monkeypatch, ca
         logger.log("train", step, 0, {"loss": 1.0})
     monkeypatch.undo()
     logger.log("train", 11, 0, {"loss": 1.0})  # would stand behind a hole
-    logger.add_text("note", "text")
+    logger.conclude({"loss": 1.0})
     logger.flush()
     logger.close()
     (warning,) = caplog.records
