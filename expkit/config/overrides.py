@@ -22,6 +22,7 @@ COMMANDS = ("init",)
 """The commands beside a run, for one that is misspelt."""
 SWEEPER = "hydra/sweeper"
 """The group of what makes jobs of a sweep's values."""
+_FAR = 2**63
 
 
 @dataclass(frozen=True)
@@ -148,21 +149,22 @@ def _ends(value: RangeSweep) -> tuple[float, float, float]:
 def _endless_range(parsed: Override) -> Problem | None:
     value: Any = parsed._value
     if isinstance(value, RangeSweep) and (
-        value.step == 0 or not all(map(math.isfinite, _ends(value)))
+        value.step == 0 or not all(-_FAR < each < _FAR for each in _ends(value))
     ):
-        message = "is a range without end; allowed: finite numbers, and a step that is not 0"
+        message = "is a range without end; allowed: numbers of 64 bits, and a step that is not 0"
         return Problem(str(parsed.key_or_group), message)
     return None
 
 
 def _check_jobs(good: Sequence[Assignment]) -> Iterator[Problem]:
-    """Refuse a grid that only its expansion would take all memory for."""
+    """Refuse a grid that is too large before it is expanded: that alone could fill the memory."""
     if any(each.key == SWEEPER and each.values != ("basic",) for each in good):
         return  # another sweeper than Hydra's own draws from the values, it makes no grid
     jobs = math.prod(each.count for each in good)
     if jobs > MAX_JOBS:
         factors = " x ".join(f"{each.count:,} of {each.key}" for each in good if each.count > 1)
-        message = f"makes {jobs:,} jobs ({factors}); allowed: {MAX_JOBS:,}; give fewer values"
+        number = f"{jobs:,}" if jobs < 10**30 else "more than 10^30"
+        message = f"makes {number} jobs ({factors}); allowed: {MAX_JOBS:,}; give fewer values"
         yield Problem("-m", message)
 
 

@@ -290,7 +290,7 @@ def test_sweep_names_the_choice_that_lacks_a_key(problems):
 
 
 def test_sweep_over_lists_is_not_one_list():
-    config = check(["model.hidden=[64],[64,64]", "seed=range(0,10000)"], multirun=True).config
+    config = check(["model.hidden=[64],[64,64]", "seed=range(0,5000)"], multirun=True).config
     assert config["model"]["hidden"] == [64]
     assert config["seed"] == 0
 
@@ -312,7 +312,9 @@ def test_jobs_of_a_sweep_are_counted_exactly(problems):
     assert message.startswith("makes 40,000 jobs")
 
 
-@pytest.mark.parametrize("value", ["range(0,5,0)", "range(1,inf)", "range(5,0)"])
+@pytest.mark.parametrize(
+    "value", ["range(0,5,0)", "range(1,inf)", f"range(0,{10**400})", "range(5,0)"]
+)
 def test_range_of_no_or_endless_values_is_refused(problems, value):
     assert "seed" in problems(f"seed={value}", multirun=True)
 
