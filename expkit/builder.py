@@ -95,7 +95,7 @@ class Builder:
 
     def evaluator(self) -> Evaluator:
         """An evaluator of the configured model on the configured data."""
-        config, trainer = self._config, self._config["trainer"]
+        trainer = self._config["trainer"]
         self.driver.prepare(self._model(), None, self._optional("loss"), self._binding())
         return Evaluator(
             driver=self.driver,

@@ -10,7 +10,6 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from expkit.checkpoint.find import check_source
 from expkit.config.validation import check
 from expkit.core.errors import CheckpointError, RunDirectoryError
 from expkit.run.history import inherited, key_of, of_evaluated, of_resumed, run_of, trainings
@@ -70,6 +69,9 @@ def _value(overrides: Sequence[str], key: str) -> str | None:
 
 def _latest(overrides: Sequence[str], config_dir: str | None) -> Path:
     """The training begun last that left a checkpoint; those passed over are told."""
+    # Imports NumPy, for which a config that is refused shall not wait.
+    from expkit.checkpoint.find import check_source
+
     root = _output_directory(overrides, config_dir)
     for run in trainings(root):
         try:

@@ -151,7 +151,8 @@ class ProgressBar(Callback):
             parts.append(f"{progress.skipped_steps} skipped")
         speed, left = pace.steps_per_s(progress, now), pace.seconds_left(progress, now)
         if speed is not None:
-            parts.append(f"{three_digits(speed)} steps/s")
+            shown = three_digits(speed)
+            parts.append(f"{shown} {'step' if shown == '1' else 'steps'}/s")
         parts.append(f"{duration(pace.elapsed(now))} elapsed")
         if left is not None:
             parts.append(f"{duration(left)} left")

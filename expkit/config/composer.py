@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hydra import compose
@@ -68,6 +69,8 @@ class Composer:
             return
         self._apply_all(node, choices)
         for swept in swept_changes:
+            if swept.mark == "+":  # its first value has added the key
+                swept = replace(swept, mark="++")
             for value in (
                 *swept.values[1:],
                 swept.values[0],

@@ -14,4 +14,4 @@ def name_of(given: object) -> str:
     while isinstance(given, partial):
         given = given.func
     named = given if hasattr(given, "__qualname__") else type(given)
-    return f"{named.__module__}.{named.__qualname__}".removeprefix("builtins.")  # type: ignore[attr-defined]
+    return f"{named.__module__}.{named.__qualname__}".removeprefix("builtins.")

@@ -57,7 +57,7 @@ def test_a_kill_at_a_random_moment_costs_no_checkpoint(
             os.write(tell, step.to_bytes(4, "big"))
 
     # When a kill falls is up to the machine: it goes on until enough of them fell into a save.
-    while kills < 30 or (cut_short < ENOUGH_CUT_SHORT and kills < 600):
+    while kills < 30 or (cut_short < ENOUGH_CUT_SHORT and kills < 300):
         kills += 1
         pid = fork(train)
         reports = os.read(told, 4)

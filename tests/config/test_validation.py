@@ -295,6 +295,11 @@ def test_sweep_over_lists_is_not_one_list():
     assert config["seed"] == 0
 
 
+def test_sweep_over_an_added_key_checks_each_value(problems):
+    assert check(["+callbacks.progress.x=1,2"], multirun=True)
+    assert "trainer.x" in problems("+trainer.x=1,2", multirun=True)
+
+
 def test_sweep_of_too_many_jobs_is_refused_unexpanded(problems):
     started = time.monotonic()
     found = problems("seed=range(0,100000000)", "optimizer.lr=0.1,0.2", multirun=True)
