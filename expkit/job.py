@@ -21,6 +21,7 @@ from expkit.launch.signals import StopSignals
 from expkit.outcome import Outcome, arose_elsewhere, nothing_left, resume_command, shown, summary
 from expkit.run.directory import RunDirectory
 from expkit.run.history import changed_keys, key_of, run_of, saved_config, saved_overrides
+from expkit.run.lock import RunLock
 from expkit.run.logs import RunLog
 from expkit.worker import work
 
@@ -133,7 +134,10 @@ class _Job:
 
     def carry_out(self, begin: Callable[[], None]) -> Outcome:
         """Do the work, and keep and say how it ended."""
-        with RunLog(self._run.path) as run_log:
+        with (
+            RunLock(self._run.path, self._run.status_file),
+            RunLog(self._run.path) as run_log,
+        ):
             try:
                 log.info("run      %s", shown(self._run.path))
                 config = self._composition.config

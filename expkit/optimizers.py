@@ -189,12 +189,6 @@ class Native:
         """The same optimizer for one group, with ``options`` among its arguments."""
         return Native(optimizer=partial(self.optimizer, **options))
 
-    @property
-    def name(self) -> str:
-        """Module and name of what is called."""
-        function = getattr(self.optimizer, "func", self.optimizer)
-        return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
-
 
 Spec = Optimizer | Native
 

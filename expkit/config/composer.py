@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import yaml
 from hydra import compose
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -23,6 +24,12 @@ from expkit.config.resolution import Choices, resolve
 from expkit.config.rules import check_rules
 from expkit.config.schema import CLOSED, GROUPS, OPTIONAL
 from expkit.core.errors import Problem
+
+_REFUSED = (
+    *(HydraException, OmegaConfBaseException, yaml.YAMLError),
+    *(AttributeError, RecursionError, TypeError, ValueError),
+)
+"""What Hydra raises for config files that it cannot read or combine."""
 
 
 class Composer:
@@ -90,7 +97,7 @@ class Composer:
         """What the chosen options give, before single keys are changed."""
         try:
             node = compose("config", lines, return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
+        except _REFUSED as error:
             missing = error.missing_cfg_file if isinstance(error, MissingConfigException) else None
             if missing and missing.partition("/")[0] in self._catalog.groups:
                 chosen = {each.key: str(each.values[0]) for each in self._chosen}

@@ -123,11 +123,14 @@ class Driver(ABC):
     Attributes:
         framework: ``torch``, ``paddle`` or ``numpy``.
         device: the device by name, such as ``cpu`` or ``cuda:0``.
+        scales_loss: whether gradients may overflow by design (fp16); the driver itself then leaves
+            the update out.
         group: the ranks; a world of one for single-device drivers.
     """
 
     framework: str
     device: str
+    scales_loss: bool = False
     group: Collective
 
     # -- who am I ----------------------------------------------------------------------------------

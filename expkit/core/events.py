@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from expkit.core.batch import Batch, Indices
 from expkit.core.driver import Driver, LossTerm
-from expkit.core.errors import CallbackError, ExpkitError
+from expkit.core.errors import CallbackError, ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
+from expkit.core.naming import name_of
 from expkit.core.progress import Progress
 
 EVENTS = (
@@ -266,6 +267,13 @@ class EventBus:
         if not isinstance(callbacks, Mapping):
             callbacks = name_callbacks(callbacks)
         self.callbacks: dict[str, Callback] = dict(callbacks)
+        problems = [
+            Problem(f"callbacks.{name}", f"is {name_of(one)}, which is no Callback")
+            for name, one in self.callbacks.items()
+            if not isinstance(one, Callback)
+        ]
+        if problems:
+            raise ConfigError(problems)
         for event in EVENTS:
             setattr(self, event, ())
         for name, callback in self.callbacks.items():

@@ -208,6 +208,7 @@ class Trainer:
             raise KeyboardInterrupt(self.context.stop_reason)
         if not self._interrupted:
             self._take_best()
+            check_weights(self.driver.model_state(), progress.step)
         self.events.fire("fit_end", self.context)
 
     def _epoch(self) -> None:

@@ -53,7 +53,7 @@ class PlanLoader:
 
     @property
     def signature(self) -> dict[str, Any]:
-        """How an epoch is cut into steps, as JSON values: a position in it means this and no other."""
+        """How an epoch is cut into steps, as JSON values: what a position in it depends on."""
         plan = self._plan
         return {
             "samples_per_epoch": plan.length,

@@ -105,7 +105,8 @@ class Plan:
 
     def first_samples(self) -> list[int]:
         """The first few data-set indices of epoch 0, the same on every rank: the order's mark."""
-        return self._order(0, 0, min(self.length, _MARK_SAMPLES)).tolist()
+        first = self._order(0, 0, min(self.length, _MARK_SAMPLES))
+        return [int(index) for index in first]
 
     def indices(self, epoch: int, first: int, last: int) -> Indices:
         """Data-set indices of this rank's shares of the windows [first, last), end to end."""

@@ -25,7 +25,7 @@ class Data:
         eval_batch_size: samples per process and evaluation batch; None = the larger of 256 and
             ``batch_size``.
         drop_last: leave out the last training batch of an epoch where it is not whole.
-        num_workers: processes that read ahead; 0 = the training process reads.
+        num_workers: only 0 in this version: the training process reads.
         sampler: order of the training samples; None = `Random` with the run's seed.
         collate: makes a batch from a list of samples, for sets whose samples come one by one; None
             = `Collate`.

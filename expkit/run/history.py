@@ -96,13 +96,15 @@ def inherited(run: Path, given: Collection[str], travels: Callable[[str], bool])
 
 
 def saved_overrides(run: Path) -> list[str]:
-    """What ``overrides.yaml`` of a run holds; nothing where there is no such file.
+    """What ``overrides.yaml`` of a run holds; nothing for a directory that is no run.
 
     Raises:
-        RunDirectoryError: it is damaged.
+        RunDirectoryError: it is damaged, or missing from a run.
     """
     file = run / OVERRIDES_FILE
     if not file.is_file():
+        if (run / CONFIG_FILE).is_file():
+            raise RunDirectoryError(f"{file} is missing: what the run was made from is not known")
         return []
     overrides = _read_yaml(file)
     if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):

@@ -13,7 +13,7 @@ from expkit.data import Data, Sequential
 from tests.cases.parts import Probe, Scripted, interrupted, make_trainer, samples
 
 
-def bad_step(framework, root, value=np.nan, **options):
+def bad_step(framework, root, value=np.nan, save_every=5, **options):
     """40 steps of 2 samples, of which step 12 gives a loss that is not finite."""
     data = samples(80)
     data["x"][23] = value
@@ -23,7 +23,7 @@ def bad_step(framework, root, value=np.nan, **options):
         data=Data(data, batch_size=2, sampler=Sequential()),
         checkpoint=store,
         n_epochs=1,
-        save_every=5,
+        save_every=save_every,
         **options,
     )
 
@@ -91,6 +91,36 @@ def test_weights_that_a_gradient_spoilt_are_not_kept(framework, tmp_path):
     with pytest.raises(NonFiniteLossError, match=r"layers\.output\.bias holds NaN after step 10"):
         trainer.fit()
     assert list(kept_weights(tmp_path)) == [(5, True)]
+
+
+def spoilt_gradient(step):
+    """A callback that makes the gradient of a step NaN by clipping it to NaN."""
+
+    class Spoil(Callback):
+        def backward_end(self, context, loss):
+            if context.progress.step + 1 == step:
+                context.driver.clip_gradients(max_value=float("nan"))
+
+    return Spoil()
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_the_guard_leaves_out_a_nan_gradient_under_a_finite_loss(framework, tmp_path):
+    trainer = bad_step(
+        framework, tmp_path, value=0.0, callbacks=[spoilt_gradient(7), NanGuard("skip")]
+    )
+    result = trainer.fit()
+    assert (result.status, result.steps, result.skipped_steps) == ("completed", 40, 1)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_a_model_full_of_nan_is_no_success_even_where_nothing_is_saved(framework, tmp_path):
+    trainer = bad_step(
+        framework, tmp_path, value=0.0, save_every=None, callbacks=[spoilt_gradient(40)]
+    )
+    with pytest.raises(NonFiniteLossError, match="holds NaN after step 40"):
+        trainer.fit()
+    assert trainer.result.status == "failed"
 
 
 def test_a_nan_evaluation_is_neither_best_nor_in_the_way_of_the_next(tmp_path):

@@ -75,6 +75,7 @@ class PaddleDriver(Driver):
         self._scale = (
             LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
         )
+        self.scales_loss = self._scale is not None
         self._model: nn.Layer | None = None
         self._optimizers = OptimizerSet(None, {})
         self._sync = True

@@ -35,6 +35,7 @@ from expkit.drivers.torch.state import (
     load_rng_state,
     model_state,
     rng_state,
+    state_tensors,
     to_host,
     untouched_rng,
 )
@@ -78,6 +79,7 @@ class TorchDriver(Driver):
         self._scale = (
             LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
         )
+        self.scales_loss = self._scale is not None
         self._model: nn.Module | None = None
         self._optimizers = OptimizerSet(None, {})
         self._sync = True
@@ -107,6 +109,7 @@ class TorchDriver(Driver):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
             message = f"is {kind}; driver=torch needs a torch.nn.Module"
             raise ConfigError([Problem("model", message)])
+        state_tensors(model)  # what cannot be saved is told before anything is trained
         self._model = model.to(self._device)
         if self._compile:
             model.compile()  # in place: parameter paths stay as they are

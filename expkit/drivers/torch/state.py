@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from expkit.core.errors import ConfigError, Problem
 from expkit.core.seeding import host_rng_state, load_host_rng_state
 from expkit.core.state import check_same_paths, check_same_shape
 
@@ -25,7 +26,28 @@ def to_host(tensor: Tensor) -> NDArray[Any]:
 
 def model_state(model: nn.Module) -> dict[str, NDArray[Any]]:
     """Parameters and persistent buffers by path."""
-    return {path: to_host(tensor) for path, tensor in model.state_dict().items()}
+    return {path: to_host(tensor) for path, tensor in state_tensors(model).items()}
+
+
+def state_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by path, not copied.
+
+    Raises:
+        ConfigError: the model keeps something else in its state.
+    """
+    state = model.state_dict()
+    foreign = [path for path, value in state.items() if not isinstance(value, Tensor)]
+    if foreign:
+        raise ConfigError(
+            [
+                Problem(
+                    "model",
+                    f"keeps {', '.join(foreign[:3])} in its state, which is no tensor; a "
+                    "checkpoint holds tensors only: make it a buffer (register_buffer)",
+                )
+            ]
+        )
+    return state
 
 
 def load_model_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
@@ -34,7 +56,7 @@ def load_model_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> Non
     Raises:
         CheckpointError: paths or shapes differ; names the first of them.
     """
-    own = model.state_dict()
+    own = state_tensors(model)
     check_same_paths(own, state)
     with torch.no_grad():
         for path, tensor in own.items():

@@ -1,0 +1,62 @@
+"""One process at a time in a run directory."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+
+from expkit.core.errors import RunDirectoryError
+
+log = logging.getLogger(__name__)
+
+
+class RunLock:
+    """Holds a run directory while it is entered; the system lets go of it when the process ends.
+
+    The lock is on the directory itself, so that a killed run leaves nothing to clear away.
+
+    Args:
+        path: the run directory.
+        status_file: tells, in a refusal, which process has it.
+
+    Raises:
+        RunDirectoryError: on entering, where another process holds it.
+    """
+
+    def __init__(self, path: Path, status_file: Path) -> None:
+        self._path = path
+        self._status_file = status_file
+        self._descriptor = -1
+
+    def __enter__(self) -> RunLock:
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise RunDirectoryError(
+                f"{self._path} is in use by {self._owner()}: wait for its end, or begin a new run "
+                "from its weights with init_from=..."
+            ) from None
+        except OSError as error:
+            log.warning("%s cannot be locked on this file system: %s", self._path, error.strerror)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def _owner(self) -> str:
+        try:
+            info = json.loads(self._status_file.read_bytes())
+            return f"process {info['pid']} on {info['host']}"
+        except (OSError, ValueError, LookupError, TypeError):
+            return "another process"
