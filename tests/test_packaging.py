@@ -69,7 +69,7 @@ def test_a_clone_works_without_an_install(tmp_path):
 @pytest.mark.slow
 def test_expkit_works_in_the_directory_that_holds_a_clone_with_a_build(tmp_path):
     clone = tmp_path / "expkit"
-    for name in ("build", "dist", *(path.name for path in ROOT.iterdir() if path.is_dir())):
+    for name in {"build", "dist", *(path.name for path in ROOT.iterdir() if path.is_dir())}:
         (clone / name).mkdir(parents=True)
     assert expkit_in(tmp_path, "", "--version") == f"expkit {expkit.__version__}\n"
     short = ("driver=numpy", "trainer.max_steps=1", "logger=none")
