@@ -24,6 +24,12 @@ SWEEPER = "hydra/sweeper"
 """The group of what makes jobs of a sweep's values."""
 _FAR = 2**63
 
+_OF_HYDRA = {
+    False: ("hydra.run.dir",),
+    True: ("hydra.sweep.dir", "hydra.sweeper.", "hydra.launcher."),
+}
+"""The keys of Hydra's own config that have an effect, without and with ``-m``."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -193,6 +199,10 @@ def _check(
     """What can be seen before anything is composed."""
     if given.key == "hydra.searchpath":
         yield Problem(given.key, "is not used; allowed: --config-dir DIRECTORY", "")
+    elif given.key.startswith("hydra.") and not given.key.startswith(_OF_HYDRA[multirun]):
+        used = listing(_OF_HYDRA[multirun])
+        where = "with -m" if multirun else "without -m"
+        yield Problem(given.key, f"has no effect; what is used of Hydra's own {where}: {used}")
     elif given.is_native:
         return
     elif not given.key:

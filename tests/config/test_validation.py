@@ -456,3 +456,23 @@ def test_refusal_comes_before_any_framework_is_imported(here):
     )
     assert result.stdout.strip() == "[]"
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "multirun", "used"),
+    [
+        ("hydra.job.chdir=true", False, "hydra.run.dir"),
+        ("hydra.sweep.dir=x", False, "hydra.run.dir"),
+        ("hydra.run.dir=x", True, "hydra.sweep.dir"),
+        ("hydra.verbose=true", True, "hydra.launcher."),
+    ],
+)
+def test_a_key_of_hydras_own_without_effect_is_refused(override, multirun, used):
+    with pytest.raises(ConfigError, match="has no effect") as caught:
+        check([override], multirun=multirun)
+    assert used in str(caught.value)
+
+
+def test_the_keys_of_hydras_own_that_are_used_are_taken():
+    assert check(["hydra.run.dir=x"]).hydra == {"run.dir": "x"}
+    assert check(["hydra.sweep.dir=x", "seed=0,1"], multirun=True).hydra == {"sweep.dir": "x"}
