@@ -64,13 +64,13 @@ class NanGuard(Callback):
         is_bad = ~np.isfinite(sums[:, 0])
         # A gradient may be NaN though the loss is not: the slope of a root at 0, or a ReLU of NaN.
         norm = 0.0 if context.driver.scales_loss else float(context.driver.clip_gradients())
-        if not context.driver.group.any_rank(bool(is_bad.any() or not math.isfinite(norm))):
-            self._num_in_row = 0
-            return
         prefix = ""
         if not is_bad.any() and not math.isfinite(norm):
             is_bad[:] = True
             prefix = f"gradient norm {norm:g}, "
+        if not context.driver.group.any_rank(bool(is_bad.any())):
+            self._num_in_row = 0
+            return
         own = [
             f"{prefix}loss {total / weight:g} on samples {_listed(samples)}"
             for (total, weight), samples, bad in zip(sums, indices, is_bad, strict=True)

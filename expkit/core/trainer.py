@@ -208,7 +208,8 @@ class Trainer:
             raise KeyboardInterrupt(self.context.stop_reason)
         if not self._interrupted:
             self._take_best()
-            check_weights(self.driver.model_state(), progress.step)
+            if not self._saved_step == progress.step > 0:  # what was saved has been looked at
+                check_weights(self.driver.model_state(), progress.step)
         self.events.fire("fit_end", self.context)
 
     def _epoch(self) -> None:
