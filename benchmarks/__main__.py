@@ -13,6 +13,7 @@ from benchmarks.report import Options, Report
 SECTIONS = {
     "step": "one optimizer step of a small network",
     "epoch": "the same with evaluation, TensorBoard and the best checkpoint each epoch",
+    "ranks": "two processes that train one model",
     "start": "from the command to the first optimizer step",
 }
 RESULTS = Path(__file__).parent / "results"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.pairs import environment
 from benchmarks.scripts.mark import MARK
 
+_PATIENCE = 180.0
+_GRACE = 15.0
 _FIRST_STEP = Path(__file__).parent / "scripts" / "first_step.py"
 
 
@@ -30,8 +35,8 @@ def timed(arguments: Sequence[str], exit_code: int = 0) -> dict[str, Any]:
         exit_code: how the command must end.
 
     Returns:
-        ``wall_s`` and ``cpu_s`` of the whole command, and ``first_step_s`` from its beginning to
-        its mark (None without).
+        ``wall_s`` and ``cpu_s`` of the whole command, ``first_step_s`` from its beginning to the
+        last of its marks (None without), and ``marks``, the number of processes that made one.
 
     Raises:
         CommandError: it ended otherwise; with the end of what it wrote.
@@ -49,14 +54,32 @@ def timed(arguments: Sequence[str], exit_code: int = 0) -> dict[str, Any]:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
-            _, status, usage = os.wait4(process.pid, 0)
+            with _patience(process.pid):
+                _, status, usage = os.wait4(process.pid, 0)
             wall = time.monotonic() - began
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != exit_code:
             raise CommandError(f"exit code {process.returncode}: {output.read_text()[-2000:]}")
-        first = float(mark.read_text()) - began if mark.exists() else None
+        marks = [float(line) for line in mark.read_text().split()] if mark.exists() else []
     return {
         "wall_s": wall,
         "cpu_s": usage.ru_utime + usage.ru_stime,
-        "first_step_s": first,
+        "first_step_s": max(marks) - began if marks else None,
+        "marks": len(marks),
     }
+
+
+@contextlib.contextmanager
+def _patience(pid: int) -> Iterator[None]:
+    """End a command that does not end: asked first, so that a launcher can end its ranks."""
+    timers = [
+        threading.Timer(_PATIENCE, os.kill, (pid, signal.SIGTERM)),
+        threading.Timer(_PATIENCE + _GRACE, os.kill, (pid, signal.SIGKILL)),
+    ]
+    for timer in timers:
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()

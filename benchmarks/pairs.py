@@ -8,9 +8,9 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from benchmarks.work import Work
 from benchmarks.worker import TRAIN, WARM_UP, describe
@@ -29,32 +29,8 @@ class WorkError(Exception):
     """A system that could not do its work."""
 
 
-class Worker:
-    """A process that trains as often as it is asked to.
-
-    Args:
-        system: name of a module of `benchmarks.systems`.
-        work: what it trains.
-
-    Raises:
-        WorkError: the system cannot be imported.
-    """
-
-    def __init__(self, system: str, work: Work) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", system, describe(work)],
-            cwd=ROOT,
-            env=environment(),
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            self._answer()
-        except WorkError:
-            self.close()
-            raise
+class Trains(Protocol):
+    """What is measured: one process, or several that train together."""
 
     def train(self, request: str = TRAIN) -> Record:
         """Train once, or a few epochs where the request is `WARM_UP`.
@@ -62,28 +38,86 @@ class Worker:
         Raises:
             WorkError: it failed.
         """
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Worker:
+    """A process that trains as often as it is asked to.
+
+    Args:
+        system: name of a module of `benchmarks.systems`.
+        work: what it trains.
+        variables: environment variables of the process.
+
+    Raises:
+        WorkError: the system cannot be imported.
+    """
+
+    def __init__(self, system: str, work: Work, **variables: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", system, describe(work)],
+            cwd=ROOT,
+            env=environment(**variables),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            self.answer()
+        except WorkError:
+            self.close()
+            raise
+
+    @property
+    def answers(self) -> IO[str]:
+        """Where its answers come from."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def train(self, request: str = TRAIN) -> Record:
+        """See `Trains.train`."""
+        self.ask(request)
+        return self.answer()
+
+    def ask(self, request: str) -> None:
+        """Have it train; `answer` waits for the end."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
-        return self._answer()
+
+    def dismiss(self) -> None:
+        """Ask for nothing more."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self.dismiss()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             self._process.wait()
-        self._process.stdout.close()
+        self.answers.close()
 
-    def _answer(self) -> Record:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+    def answer(self) -> Record:
+        """The record of the training that was asked for.
+
+        Raises:
+            WorkError: it failed.
+        """
+        line = self.answers.readline()
         answer: Record = json.loads(line) if line else {"error": "the process ended"}
         if "error" in answer:
             raise WorkError(answer["error"])
@@ -97,7 +131,12 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, **threads, **quiet, "PYTHONPATH": str(ROOT), **extra}
 
 
-def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs, dict[str, str]]:
+def paired(
+    work: Work,
+    baselines: Mapping[str, str],
+    rounds: int,
+    start: Callable[[str, Work], Trains] = Worker,
+) -> tuple[Pairs, dict[str, str]]:
     """Measure systems against their baselines.
 
     Args:
@@ -105,6 +144,7 @@ def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs
         baselines: system -> the system it is compared with; itself for a baseline, which shows what
             chance alone does to a ratio.
         rounds: pairs of each system.
+        start: how a system gets going.
 
     Returns:
         The pairs of each system, and what went wrong by system.
@@ -113,7 +153,7 @@ def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs
     failed: dict[str, str] = {}
     generations = min(GENERATIONS, rounds)
     for generation in range(generations):
-        with _workers(work, baselines, failed) as workers:
+        with _workers(work, baselines, failed, start) as workers:
             for number in range(generation, rounds, generations):
                 for system in _rotated(list(baselines), number):
                     if {system, baselines[system]} & failed.keys():
@@ -129,16 +169,19 @@ def paired(work: Work, baselines: Mapping[str, str], rounds: int) -> tuple[Pairs
 
 @contextlib.contextmanager
 def _workers(
-    work: Work, baselines: Mapping[str, str], failed: dict[str, str]
-) -> Iterator[dict[str, Worker]]:
-    """A warm process for each system: what only the first training pays is not measured."""
-    workers: dict[str, Worker] = {}
+    work: Work,
+    baselines: Mapping[str, str],
+    failed: dict[str, str],
+    start: Callable[[str, Work], Trains],
+) -> Iterator[dict[str, Trains]]:
+    """Each system warm: what only the first training pays is not measured."""
+    workers: dict[str, Trains] = {}
     try:
         for system in dict.fromkeys([*baselines.values(), *baselines]):
             if system in failed:
                 continue
             try:
-                workers[system] = Worker(system, work)
+                workers[system] = start(system, work)
                 workers[system].train(WARM_UP)
             except WorkError as error:
                 failed[system] = str(error)
@@ -149,7 +192,7 @@ def _workers(
 
 
 def _pair(
-    workers: Mapping[str, Worker], system: str, baseline: str, number: int
+    workers: Mapping[str, Trains], system: str, baseline: str, number: int
 ) -> tuple[Record, Record]:
     """Which of the two goes first alternates."""
     if number % 2:

@@ -50,22 +50,25 @@ def _train(system: Any, work: Work) -> dict[str, Any]:
             getattr(sys.modules[module], seed)(0)
     random.seed(0)
     np.random.seed(0)
-    CLOCK.set(work.steps_per_epoch, work.steps - work.steps_per_epoch)
+    epoch = work.forwards // work.epochs
+    CLOCK.set(epoch, work.forwards - epoch)
     gc.collect()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as directory:
         wall, cpu = time.perf_counter(), time.process_time()
         outcome = system.train(work, Path(directory))
         total, total_cpu = time.perf_counter() - wall, time.process_time() - cpu
-    step, step_cpu = CLOCK.seconds_per_step()
+    forward, forward_cpu = CLOCK.seconds_per_forward()
+    last = outcome.losses[-_READ:]
     return {
-        "step_s": step,
-        "step_cpu_s": step_cpu,
+        "step_s": forward * work.accumulate,
+        "step_cpu_s": forward_cpu * work.accumulate,
         "total_s": total,
         "total_cpu_s": total_cpu,
         "forwards": CLOCK.forwards,
         "loss_reads": len(outcome.losses),
-        "last_loss": statistics.fmean(outcome.losses[-_READ:]),
+        "last_loss": statistics.fmean(last) if last else None,
         "best": outcome.best,
+        "final_loss": outcome.final,
     }
 
 

@@ -6,13 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from expkit.core.errors import ConfigError, ExpkitError, Problem
-
-if TYPE_CHECKING:
-    from expkit.config.validation import Composition
-    from expkit.outcome import Outcome
+from expkit.launch.environment import find_place
 
 # Frameworks, Hydra and NumPy are imported where they are needed: help and a refused config shall
 # come at once.
@@ -72,11 +68,20 @@ def _experiment(argv: Sequence[str]) -> int:
     composition = check(overrides, config_dir=arguments.config_dir, multirun=arguments.multirun)
     for note in composition.notes:
         _tell(f"note: {note}")
+    place = find_place()
+    if place is not None and place.world_size > 1:
+        from expkit.rank import run_in_place
+
+        return run_in_place(composition, argv, place, arguments.multirun)
     if arguments.multirun:
         from expkit.sweep import run_sweep
 
         return run_sweep(composition, argv, arguments.config_dir)
-    return _run(composition, argv).exit_code
+    from expkit.job import make_job
+    from expkit.runner import carry_out
+
+    job = make_job(composition, argv)
+    return 0 if job is None else carry_out(job).exit_code
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -105,23 +110,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     shown = (arguments.cfg, arguments.info, arguments.hydra_help, arguments.shell_completion)
     arguments.shows = any(shown)
     return arguments
-
-
-def _run(composition: Composition, argv: Sequence[str]) -> Outcome:
-    """One run in a directory of its own, or in that of the run that goes on."""
-    from expkit.job import check_beginning, resume_job, run_job
-    from expkit.run.directory import RunDirectory
-
-    check_beginning(composition)
-    config = composition.config
-    exact = composition.hydra.get("run.dir")
-    if config["resume"] is not None:
-        return resume_job(composition, argv)
-    if exact is not None:
-        run = RunDirectory.at(Path(exact))
-    else:
-        run = RunDirectory.create(Path(config["output_dir"]), config["name"])
-    return run_job(composition, run, argv)
 
 
 def _init(argv: Sequence[str]) -> int:

@@ -25,7 +25,7 @@ from expkit.run.records import JsonLinesLogger
 Config = Mapping[str, Any]
 
 CONSUMED = {
-    "driver": ("framework",),
+    "driver": ("framework", "num_processes", "max_restarts", "worker_output"),
     "checkpoint": ("save_every",),
     "trainer": ("input_mapping", "output_mapping", "whole_batch"),
 }
@@ -52,7 +52,8 @@ class Builder:
 
     Attributes:
         driver: the driver.
-        logger: metrics.jsonl and the configured loggers.
+        logger: metrics.jsonl and the configured loggers; on ranks other than 0 there are none.
+        monitor: the monitored metric.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Builder:
         self._run = run
         self._files = files or {}
         check_targets(config, supplied=SUPPLIED, consumed=CONSUMED, files=self._files)
-        self.driver: Driver = self._instance("driver")
+        self.driver = make_driver(config, self._files)
         self.driver.setup(config["seed"])
+        self.monitor: str | None = config["monitor"]
         self.logger = self._logger()
         self._store: Store | None = None
 
@@ -85,7 +87,7 @@ class Builder:
             callbacks=self._by_name("callbacks"),
             checkpoint=self._store,
             logger=self.logger,
-            monitor=config["monitor"],
+            monitor=self.monitor,
             seed=config["seed"],
             run_dir=self._run.path,
             save_every=config["checkpoint"].get("save_every"),
@@ -155,6 +157,8 @@ class Builder:
         return store
 
     def _logger(self) -> LoggerGroup:
+        if self.driver.rank:
+            return LoggerGroup([])
         nodes: Mapping[str, Any] = self._config.get("logger") or {}
         recorder = JsonLinesLogger(self._run.path)
         loggers = [
@@ -186,6 +190,18 @@ class Builder:
         if not node:
             return None
         return self._make(node, group) if "_target_" in node else self._by_name(group)
+
+
+def make_driver(config: Config, files: Mapping[str, str]) -> Driver:
+    """The driver of a config, which takes its place among the ranks.
+
+    Args:
+        config: a resolved config.
+        files: the file that each group's option comes from, for errors.
+    """
+    node = _options(config["driver"], CONSUMED["driver"], keep_target=True)
+    driver: Driver = instantiate(node, "driver", files.get("driver", ""))
+    return driver
 
 
 def _options(node: Config, leave_out: tuple[str, ...], keep_target: bool = False) -> dict[str, Any]:

@@ -1,12 +1,11 @@
-"""One run from its config to its outcome: directory, log, status, result."""
+"""A job: all that a run is made from, decided once and then the same on every rank."""
 
 from __future__ import annotations
 
-import logging
+import json
 import sys
-import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +13,108 @@ from omegaconf import OmegaConf
 
 from expkit.checkpoint.find import check_source
 from expkit.config.validation import Composition
-from expkit.core.errors import CheckpointError, ConfigError, ExpkitError, Problem
-from expkit.core.result import Result
+from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.launch.devices import ranks_of
 from expkit.launch.installed import check_installed
-from expkit.launch.signals import StopSignals
-from expkit.outcome import Outcome, arose_elsewhere, nothing_left, resume_command, shown, summary
+from expkit.outcome import nothing_left, shown
 from expkit.run.directory import RunDirectory
 from expkit.run.history import changed_keys, key_of, run_of, saved_config, saved_overrides
-from expkit.run.lock import RunLock
-from expkit.run.logs import RunLog
-from expkit.worker import work
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Job:
+    """What a run is made from. It goes to other processes as JSON.
+
+    Attributes:
+        config: the resolved config.
+        driver: the name of the driver's option.
+        files: the file that each group's option comes from, for errors.
+        overrides: those of the command line.
+        argv: the command line.
+        path: the run directory.
+        changes: for a run that goes on: what is other than it was, a line each; None for a new run.
+        attempt: how often its ranks were started before.
+    """
+
+    config: dict[str, Any]
+    driver: str
+    files: Mapping[str, str]
+    overrides: tuple[str, ...]
+    argv: tuple[str, ...]
+    path: str
+    changes: tuple[str, ...] | None = None
+    attempt: int = 0
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether its driver runs in several processes."""
+        return is_distributed(self.config)
+
+    def open(self) -> RunDirectory:
+        """The run directory."""
+        return RunDirectory(Path(self.path))
+
+    @property
+    def config_text(self) -> str:
+        """The config as YAML."""
+        return OmegaConf.to_yaml(OmegaConf.create(dict(self.config)))
+
+    def keep_config(self) -> None:
+        """Write the config and its overrides into the run directory, as they shall hold from now.
+
+        Raises:
+            RunDirectoryError: they cannot be written.
+        """
+        kept, overrides = self, list(self.overrides)
+        if self.changes is not None:
+            path = Path(self.path)
+            kept = replace(self, config=lasting(self.config, saved_config(path)))
+            before = [text for text in saved_overrides(path) if key_of(text) == "init_from"]
+            overrides = [*before, *(text for text in overrides if key_of(text) != "resume")]
+        self.open().write_config(kept.config_text, overrides)
+
+    def again(self) -> Job:
+        """The job after its ranks have failed: from the last checkpoint, where there is one."""
+        try:
+            check_source(Path(self.path))
+        except CheckpointError:
+            return replace(self, attempt=self.attempt + 1)
+        config = {**self.config, "resume": self.path}
+        return replace(self, config=config, attempt=self.attempt + 1)
+
+    def to_json(self) -> str:
+        """The job as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that ``to_json`` wrote."""
+        content = json.loads(text)
+        changes = content["changes"]
+        lists = {key: tuple(content[key]) for key in ("overrides", "argv")}
+        return cls(**{**content, **lists, "changes": None if changes is None else tuple(changes)})
+
+
+def lasting(config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a config holds each time a run goes on, given the one that its directory keeps."""
+    return {**config, "resume": None, "init_from": before.get("init_from")}
+
+
+def is_distributed(config: Mapping[str, Any]) -> bool:
+    """Whether the driver of a config runs in several processes."""
+    return "num_processes" in config["driver"]
 
 
 def check_beginning(composition: Composition) -> None:
     """Look for what a run needs that is not in its config, before anything is made.
 
     Raises:
-        ConfigError: the framework is not installed, there is no run or checkpoint to begin with, or
-            a new directory is named for a run that goes on.
+        ConfigError: the framework is not installed, there is no run or checkpoint to begin with, a
+            new directory is named for a run that goes on, or there are no such devices.
     """
     config = composition.config
-    check_installed(config["driver"]["framework"])
+    driver = config["driver"]
+    check_installed(driver["framework"])
     for key in ("resume", "init_from"):
         if config[key] is not None:
             try:
@@ -46,149 +124,61 @@ def check_beginning(composition: Composition) -> None:
     if config["resume"] is not None and "run.dir" in composition.hydra:
         message = "has no effect beside resume, which goes on in the run's own directory"
         raise ConfigError([Problem("hydra.run.dir", message, "init_from=... for a new run")])
+    if is_distributed(config):
+        ranks_of(driver["num_processes"], driver["device"])
 
 
-def run_job(composition: Composition, run: RunDirectory, argv: Sequence[str]) -> Outcome:
-    """Run a config in a new run directory. Errors end in the outcome, not in a traceback.
+def make_job(composition: Composition, argv: Sequence[str]) -> Job | None:
+    """The job of a command line, with its run directory: a new one, or that of the run to go on.
 
-    Args:
-        composition: a checked config.
-        run: the directory.
-        argv: the command line, to be kept.
-    """
-    with StopSignals() as signals:
-        run.write_config(_to_yaml(composition.config), composition.overrides)
-        job = _Job(composition, run, argv, signals)
-        job.begin()
-        return job.carry_out(begin=lambda: None)
-
-
-def resume_job(composition: Composition, argv: Sequence[str]) -> Outcome:
-    """Go on with the run that ``resume`` names, in its directory.
-
-    A run that has completed and is not asked for more stays as it is; so does one that cannot go
-    on, but for the lines in its log.
-
-    Args:
-        composition: a checked config: the run's own, and what is given anew.
-        argv: the command line, to be kept.
+    Returns:
+        None where the run that would go on has nothing left to do, which is then said.
 
     Raises:
-        RunDirectoryError: it names no run.
+        ConfigError: see `check_beginning`.
+        RunDirectoryError: the directory cannot be made, or there is no such run.
     """
+    check_beginning(composition)
     config = composition.config
-    run = RunDirectory.open(run_of(Path(config["resume"])))
+    if config["resume"] is not None:
+        return _going_on(composition, argv)
+    exact = composition.hydra.get("run.dir")
+    if exact is not None:
+        run = RunDirectory.at(Path(exact))
+    else:
+        run = RunDirectory.create(Path(config["output_dir"]), config["name"])
+    return new_job(composition, run, argv)
+
+
+def new_job(composition: Composition, run: RunDirectory, argv: Sequence[str]) -> Job:
+    """The job of a new run in its directory."""
+    job = _describe(composition, run.path, argv)
+    job.keep_config()
+    return job
+
+
+def _going_on(composition: Composition, argv: Sequence[str]) -> Job | None:
+    run = RunDirectory.open(run_of(Path(composition.config["resume"])))
+    job = _describe(composition, run.path, argv)
     before = saved_config(run.path)
-    kept = {**config, "resume": None, "init_from": before.get("init_from")}
-    changes = list(changed_keys(before, kept))
+    changes = tuple(changed_keys(before, lasting(job.config, before)))
     info = run.info()
     if info["status"] == "completed" and not changes:
         sys.stdout.write(nothing_left(run.path, info) + "\n")
-        return Outcome("completed", 0, None, run.path, 0.0)
-    with StopSignals() as signals:
-        job = _Job(composition, run, argv, signals)
-
-        def begin() -> None:
-            for change in changes:
-                log.info("changed  %s", change)
-            if changes:
-                run.write_config(_to_yaml(kept), _merged(run, composition.overrides))
-            job.begin()
-
-        return job.carry_out(begin)
+        return None
+    return replace(job, changes=changes)
 
 
-class _Job:
-    """A run under way.
-
-    Args:
-        composition: what is run.
-        run: where.
-        argv: the command line.
-        signals: stop signals, entered.
-    """
-
-    def __init__(
-        self, composition: Composition, run: RunDirectory, argv: Sequence[str], signals: StopSignals
-    ) -> None:
-        self._composition = composition
-        self._run = run
-        self._argv = argv
-        self._signals = signals
-        self._has_begun = False
-        self._started = time.monotonic()
-
-    def begin(self) -> None:
-        """Enter the status ``running``; from here on the status follows the run."""
-        config = self._composition.config
-        self._run.start(
-            argv=["expkit", *self._argv],
-            task=config["task"],
-            driver=self._composition.choices.get("driver", config["driver"]["framework"]),
-            world_size=1,
-            seed=config["seed"],
-            name=config["name"],
-            tags=config["tags"],
-        )
-        self._has_begun = True
-
-    def carry_out(self, begin: Callable[[], None]) -> Outcome:
-        """Do the work, and keep and say how it ended."""
-        with (
-            RunLock(self._run.path, self._run.status_file),
-            RunLog(self._run.path) as run_log,
-        ):
-            try:
-                log.info("run      %s", shown(self._run.path))
-                config = self._composition.config
-                files = _files(self._composition)
-                result = work(config, files, self._run, run_log, self._signals, begin)
-            except KeyboardInterrupt as stop:
-                return self._interrupted(str(stop) or "KeyboardInterrupt", None)
-            except (Exception, SystemExit) as error:
-                return self._failed(error)
-            return self._ended(result)
-
-    def _ended(self, result: Result) -> Outcome:
-        """A run that ended by itself, or in order after a stop signal."""
-        if result.status == "interrupted":
-            return self._interrupted(result.reason or "a stop signal", result)
-        if result.status == "failed":  # trainer.on_exception=ignore: told already, and no failure
-            self._run.fail(ExpkitError(result.reason), "")
-            return self._outcome("failed", 0, result.objective, result.reason)
-        self._run.complete(result.to_dict())
-        for line in summary(self._run, self._composition.config["task"], result):
-            log.info(line)
-        return self._outcome("completed", 0, result.objective)
-
-    def _interrupted(self, reason: str, result: Result | None) -> Outcome:
-        if self._has_begun:
-            self._run.interrupt(reason, result.to_dict() if result else None)
-        log.warning("interrupted by %s%s", reason, f" after step {result.steps}" if result else "")
-        if result and any(self._run.checkpoints.glob("step-*")):
-            log.info("go on    %s", resume_command(self._run.path, self._argv))
-        objective = result.objective if result else None
-        return self._outcome("interrupted", self._signals.exit_code, objective, reason)
-
-    def _failed(self, error: BaseException) -> Outcome:
-        """What expkit raises on purpose is told in its own words, all else by its traceback."""
-        if self._has_begun:
-            self._run.fail(error, "".join(traceback.format_exception(error)))
-        cause = error.__cause__ if isinstance(error, ExpkitError) else error
-        if cause is not None and (cause is error or arose_elsewhere(cause)):
-            log.error("%s", "".join(traceback.format_exception(cause)).rstrip())
-        if cause is not error:
-            log.error("%s", error)
-        log.info("failed; the log is in %s", shown(self._run.path))
-        exit_code = error.exit_code if isinstance(error, ExpkitError) else 1
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        return self._outcome("failed", exit_code, None, text)
-
-    def _outcome(
-        self, status: str, exit_code: int, objective: float | None, error: str | None = None
-    ) -> Outcome:
-        seconds = round(time.monotonic() - self._started, 3)
-        return Outcome(status, exit_code, objective, self._run.path, seconds, error)
+def _describe(composition: Composition, path: Path, argv: Sequence[str]) -> Job:
+    config = composition.config
+    return Job(
+        config=config,
+        driver=composition.choices.get("driver", config["driver"]["framework"]),
+        files=_files(composition),
+        overrides=composition.overrides,
+        argv=tuple(argv),
+        path=str(path),
+    )
 
 
 def _files(composition: Composition) -> dict[str, str]:
@@ -199,14 +189,3 @@ def _files(composition: Composition) -> dict[str, str]:
         for group, file in composition.files.items()
         if f"{group}._target_" not in given
     }
-
-
-def _merged(run: RunDirectory, overrides: Sequence[str]) -> list[str]:
-    """The overrides of a run that goes on: those it had, in place of which others may have come."""
-    new = [text for text in overrides if key_of(text) != "resume"]
-    beginning = [text for text in saved_overrides(run.path) if key_of(text) == "init_from"]
-    return [*beginning, *new]
-
-
-def _to_yaml(config: Mapping[str, Any]) -> str:
-    return OmegaConf.to_yaml(OmegaConf.create(dict(config)))

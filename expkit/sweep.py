@@ -17,13 +17,14 @@ from expkit.config.schema import LISTED, LISTS
 from expkit.config.validation import Composition, check
 from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
-from expkit.job import check_beginning, run_job
+from expkit.job import check_beginning, new_job
 from expkit.launch.signals import StopSignals
 from expkit.lineage import override, with_inherited
 from expkit.outcome import Outcome, counted, shown
 from expkit.run.directory import RunDirectory
 from expkit.run.logs import LOG_FILE
 from expkit.run.sweep import COLUMNS, SweepJob, SweepRecord, table
+from expkit.runner import carry_out
 
 _CELL_CHARS = 100
 _ROW_CHARS = 160
@@ -125,7 +126,7 @@ class _Sweep:
             composition = check(inherited, config_dir=self._config_dir)
         check_beginning(composition)
         run = RunDirectory.job(self._path, number, name or composition.config["name"])
-        return run_job(composition, run, self._argv)
+        return carry_out(new_job(composition, run, self._argv))
 
 
 @contextmanager

@@ -1,52 +1,67 @@
-"""One rank of a run: builds from the config that it is given, and trains or evaluates."""
+"""The work of one rank: builds from the config of a job, and trains or evaluates."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
-from expkit.builder import Builder, Config
-from expkit.checkpoint.find import find_checkpoint
+from expkit.builder import Builder
+from expkit.checkpoint.find import Found, find_checkpoint
 from expkit.core.errors import DataError
+from expkit.core.evaluator import Evaluator
 from expkit.core.result import Result
+from expkit.core.trainer import Trainer
+from expkit.job import Job
 from expkit.launch.signals import StopSignals
 from expkit.run.directory import RunDirectory
 from expkit.run.logs import RunLog
 
 log = logging.getLogger(__name__)
 
+Pulse = Callable[[], int]
+"""A number that changes as long as the work goes on."""
+
 
 def work(
-    config: Config,
-    files: Mapping[str, str],
+    job: Job,
     run: RunDirectory,
     run_log: RunLog,
     signals: StopSignals,
     begin: Callable[[], None],
+    follow: Callable[[Pulse], None],
 ) -> Result:
-    """Carry out the task of a config in a run directory.
+    """Carry out the task of a job.
 
     Args:
-        config: a checked and resolved config.
-        files: the file that each group's option comes from, for errors.
+        job: has a checked and resolved config.
         run: where to write.
         run_log: told of the progress, so that each line names its step.
         signals: stop signals, which end a training in order.
         begin: called when everything is built and restored, right before the work itself.
+        follow: told how to see whether the work goes on.
 
     Raises:
         ExpkitError: bad input, or what ended the training.
         KeyboardInterrupt: a stop signal before the training began, or a second one.
     """
-    builder = Builder(config, run, files)
+    builder = Builder(job.config, run, job.files)
     signals.restore()
     try:
-        builder.logger.describe(run.config_file.read_text(encoding="utf-8"), config)
-        if config["task"] == "evaluate":
-            result = _evaluate(builder, config, begin)
+        builder.logger.describe(job.config_text, job.config)
+        if job.config["task"] == "evaluate":
+            evaluator, found = _evaluator(builder, job)
+            follow(lambda: evaluator.num_batches)
+            begin()
+            result = _evaluate(builder, evaluator, found)
         else:
-            result = _train(builder, config, run_log, signals, begin)
+            trainer = _trainer(builder, job)
+            run_log.follow(trainer.progress)
+            follow(lambda: trainer.progress.step + trainer.evaluator.num_batches)
+            begin()
+            signals.on_stop(trainer.interrupt)
+            result = trainer.fit()
         if result.status == "completed":
             builder.logger.conclude(result.metrics)
         return result
@@ -54,37 +69,33 @@ def work(
         builder.close()
 
 
-def _train(
-    builder: Builder,
-    config: Config,
-    run_log: RunLog,
-    signals: StopSignals,
-    begin: Callable[[], None],
-) -> Result:
-    trainer = builder.trainer()
-    run_log.follow(trainer.progress)
+def _trainer(builder: Builder, job: Job) -> Trainer:
+    """The trainer, with the state that the job begins from."""
+    trainer, config = builder.trainer(), job.config
     if config["resume"] is not None:
-        found = find_checkpoint(Path(config["resume"]), prefer="last")
+        found = _find(builder, config["resume"], "last")
         trainer.load_state(found.state)
         builder.logger.rewind(trainer.progress.step)
         log.info("resumed from %s", found.description)
-    elif config["init_from"] is not None:
-        found = find_checkpoint(Path(config["init_from"]), prefer="best")
-        trainer.driver.load_model_state(found.state["model"])
-        log.info("weights from %s", found.description)
-    begin()
-    signals.on_stop(trainer.interrupt)
-    return trainer.fit()
+        return trainer
+    if job.attempt:
+        builder.logger.rewind(0)
+    if config["init_from"] is not None:
+        _take_weights(builder, _find(builder, config["init_from"], "best"))
+    return trainer
 
 
-def _evaluate(builder: Builder, config: Config, begin: Callable[[], None]) -> Result:
+def _evaluator(builder: Builder, job: Job) -> tuple[Evaluator, Found]:
+    """The evaluator of a model whose weights are there."""
     evaluator = builder.evaluator()
     if not evaluator.has_data:
         raise DataError("there is no evaluation set: data.source gave none")
-    found = find_checkpoint(Path(config["init_from"]), prefer="best")
-    builder.driver.load_model_state(found.state["model"])
-    log.info("weights from %s", found.description)
-    begin()
+    found = _find(builder, job.config["init_from"], "best")
+    _take_weights(builder, found)
+    return evaluator, found
+
+
+def _evaluate(builder: Builder, evaluator: Evaluator, found: Found) -> Result:
     metrics = evaluator.run()
     step, epoch = found.info.step, found.info.epoch
     builder.logger.log("eval", step, epoch, metrics)
@@ -92,8 +103,18 @@ def _evaluate(builder: Builder, config: Config, begin: Callable[[], None]) -> Re
         steps=step,
         epochs=epoch,
         metrics=metrics,
-        monitor=config["monitor"],
+        monitor=builder.monitor,
         best_eval=metrics,
         best_epoch=epoch,
         best_step=step,
     )
+
+
+def _find(builder: Builder, path: str, prefer: Literal["last", "best"]) -> Found:
+    """The checkpoint at a path: rank 0 reads it, for all."""
+    return builder.driver.group.call_on_main(lambda: find_checkpoint(Path(path), prefer))
+
+
+def _take_weights(builder: Builder, found: Found) -> None:
+    builder.driver.load_model_state(found.state["model"])
+    log.info("weights from %s", found.description)

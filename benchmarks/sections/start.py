@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.commands import CommandError, timed
+from benchmarks.pairs import ROOT
 from benchmarks.report import Options, Report, median_of
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,15 @@ _TRAINING = (
     "model.hidden=[128]",
     "+callbacks.first_step._target_=first_step.FirstStep",
 )
+_RANKS = 2
+_TORCHRUN = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={_RANKS}")
+_PADDLE_LAUNCH = (
+    "-m",
+    "paddle.distributed.launch",
+    f"--nproc_per_node={_RANKS}",
+    "--log_level=ERROR",
+    "--log_dir=logs",
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +51,14 @@ class Command:
         baseline: name of the script that does the same; empty where nothing does.
         target: greatest ratio to the baseline, or where there is none greatest time in seconds.
         exit_code: how it ends.
+        ranks: processes that make the step; the last one's counts.
     """
 
     arguments: tuple[str, ...]
     baseline: str = ""
     target: float | None = None
     exit_code: int = 0
+    ranks: int = 1
 
 
 COMMANDS = {
@@ -54,6 +66,28 @@ COMMANDS = {
     "torch_expkit": Command((*_TRAINING, "driver=torch"), "torch_script", 1.10),
     "paddle_script": Command(("-m", "benchmarks.scripts.paddle_script"), "paddle_script"),
     "paddle_expkit": Command((*_TRAINING, "driver=paddle"), "paddle_script", 1.10),
+    "torch_ranks_script": Command(
+        (*_TORCHRUN, "-m", "benchmarks.scripts.torch_ranks_script"),
+        "torch_ranks_script",
+        ranks=_RANKS,
+    ),
+    "torch_ranks_expkit": Command(
+        (*_TRAINING, "driver=torch_ddp", f"driver.num_processes={_RANKS}"),
+        "torch_ranks_script",
+        0.90,
+        ranks=_RANKS,
+    ),
+    "paddle_ranks_script": Command(
+        (*_PADDLE_LAUNCH, str(ROOT / "benchmarks" / "scripts" / "paddle_ranks_script.py")),
+        "paddle_ranks_script",
+        ranks=_RANKS,
+    ),
+    "paddle_ranks_expkit": Command(
+        (*_TRAINING, "driver=paddle_fleet", f"driver.num_processes={_RANKS}"),
+        "paddle_ranks_script",
+        0.90,
+        ranks=_RANKS,
+    ),
     "help": Command(("-m", "expkit", "--help"), target=0.7),
     "config": Command(("-m", "expkit", "--cfg", "job"), target=0.7),
     "refusal": Command(("-m", "expkit", "optimizer.lr=fast"), target=0.7, exit_code=2),
@@ -81,8 +115,8 @@ def measure(options: Options) -> Report:
 
 def _time(command: Command) -> Record:
     record = timed(command.arguments, command.exit_code)
-    if command.baseline and record["first_step_s"] is None:
-        raise CommandError("made no step")
+    if command.baseline and record["marks"] != command.ranks:
+        raise CommandError(f"{record['marks']} processes made a step in place of {command.ranks}")
     return record
 
 

@@ -53,12 +53,13 @@ def measure_training(
         if system in failed or not found:
             report.problems.append(f"{system} failed: {failed.get(system, 'its baseline failed')}")
             continue
-        report.rows.append(_row(system, found, targets.get(system)))
+        report.rows.append(row(system, found, targets.get(system)))
         report.problems += differences(system, found, work)
     return report
 
 
-def _row(system: str, pairs: list[tuple[Record, Record]], target: float | None) -> list[str]:
+def row(system: str, pairs: list[tuple[Record, Record]], target: float | None) -> list[str]:
+    """A system's line of the table; see `COLUMNS`."""
     own = [record for record, _ in pairs]
     ratios = [
         median_of([mine[key] / other[key] for mine, other in pairs])
@@ -79,14 +80,19 @@ def _row(system: str, pairs: list[tuple[Record, Record]], target: float | None) 
 
 
 def differences(system: str, pairs: list[tuple[Record, Record]], work: Work) -> list[str]:
-    """Where a system did other work than it should, or came to something else than its baseline."""
+    """Where a system did other work than it should, or came to something else than its baseline.
+
+    Ranks are compared by the loss of the network that they have trained: what is read meanwhile is
+    the loss of one rank here, and of all there.
+    """
     problems = []
+    forwards = work.forwards * work.ranks
     for mine, other in pairs:
-        wanted = {"forwards": work.steps, "loss_reads": work.steps // work.log_every}
+        wanted = {"forwards": forwards, "loss_reads": work.steps // work.log_every}
         for key, count in wanted.items():
             if mine[key] != count:
                 problems.append(f"{system}: {mine[key]} {key} in place of {count}")
-        tolerances = {"last_loss": _LOSS_TOLERANCE}
+        tolerances = {"last_loss" if work.ranks == 1 else "final_loss": _LOSS_TOLERANCE}
         if work.evaluates:
             tolerances["best"] = _ACCURACY_TOLERANCE
         for key, tolerance in tolerances.items():

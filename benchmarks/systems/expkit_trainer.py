@@ -21,9 +21,9 @@ from expkit.run.records import JsonLinesLogger, read_records
 
 
 def fit(work: Work, directory: Path, driver: Driver, model: Any) -> Outcome:
-    """Train, and read the losses from the run's records."""
+    """Train, and read the losses from the run's records, which rank 0 keeps."""
     x, y, x_eval, y_eval = samples(work)
-    loggers: list[Logger] = [JsonLinesLogger(directory)]
+    loggers: list[Logger] = [JsonLinesLogger(directory)] if driver.rank == 0 else []
     options: dict[str, Any] = {"eval_every": None}
     if work.evaluates:
         loggers.append(TensorBoardLogger(directory))
@@ -47,12 +47,15 @@ def fit(work: Work, directory: Path, driver: Driver, model: Any) -> Outcome:
         logger=logger,
         run_dir=directory,
         n_epochs=work.epochs,
+        accumulate=work.accumulate,
         log_every=work.log_every,
         save_every=None,  # on a new best alone, as the loops written by hand do
         **options,
     )
     result = trainer.fit()
     logger.close()
+    if not loggers:
+        return Outcome([])
     records = [record for record in read_records(loggers[0].path) if record.split == "train"]
     losses = [record.metrics["loss"] for record in records if "loss" in record.metrics]
     return Outcome(losses, result.objective)

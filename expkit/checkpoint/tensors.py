@@ -3,8 +3,8 @@
 ``state.json`` holds the tree with null where an array goes; the array's name is its path in the
 tree, written as a JSON pointer (RFC 6901) without the first slash. ``model`` and ``optimizer`` have
 a file of arrays each, named without that first key: ``model.safetensors`` is a plain file of
-weights by parameter path. The random state belongs to one rank, so it has a JSON file of its own,
-arrays included.
+weights by parameter path. What belongs to one rank alone, its random state, has a JSON file of its
+own, ``rank-0003.json`` with the arrays in it, and is found below ``ranks`` in the tree.
 
 The layout of safetensors is https://github.com/huggingface/safetensors#format. Files are laid out
 here, for the library would copy every array while it holds the interpreter's lock; they are read
@@ -17,6 +17,7 @@ import base64
 import hashlib
 import importlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,7 @@ from expkit.checkpoint.manifest import DamageError, FileEntry
 from expkit.core.errors import CheckpointError
 
 TREE_FILE = "state.json"
-RANK_FILE = "rank-0000.json"
+_RANK_FILE = re.compile(r"rank-(\d+)\.json")
 _ARRAY_FILES = {"model": "model.safetensors", "optimizer": "optimizer.safetensors"}
 _OTHER_ARRAYS = "arrays.safetensors"
 
@@ -93,15 +94,15 @@ def encode(state: Mapping[str, Any]) -> list[Part]:
         CheckpointError: a leaf that is neither an array nor a JSON value; names its path.
     """
     arrays: Arrays = {}
-    tree = _split({key: value for key, value in state.items() if key != "rng"}, (), arrays)
+    tree = _split({key: value for key, value in state.items() if key != "ranks"}, (), arrays)
     files: dict[str, Arrays] = {}
     for path, array in arrays.items():
         own = _ARRAY_FILES.get(path[0]) if len(path) > 1 else None
         files.setdefault(own or _OTHER_ARRAYS, {})[path[1:] if own else path] = array
     parts = [_safetensors_part(name, content) for name, content in files.items()]
     parts.append(_json_part(TREE_FILE, tree))
-    if "rng" in state:
-        parts.append(_json_part(RANK_FILE, _inline({"rng": state["rng"]})))
+    for rank, own in state.get("ranks", {}).items():
+        parts.append(_json_part(f"rank-{rank}.json", _inline(own)))
     return parts
 
 
@@ -118,8 +119,13 @@ def decode(parts: Mapping[str, bytes]) -> dict[str, Any]:
                 _graft(tree[top], _read_safetensors(parts[name]))
         if _OTHER_ARRAYS in parts:
             _graft(tree, _read_safetensors(parts[_OTHER_ARRAYS]))
-        if RANK_FILE in parts:
-            tree |= _outline(json.loads(parts[RANK_FILE]))
+        ranks = {
+            found[1]: _outline(json.loads(content))
+            for name, content in parts.items()
+            if (found := _RANK_FILE.fullmatch(name))
+        }
+        if ranks:
+            tree["ranks"] = ranks
     except (LookupError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise DamageError(f"it holds no state tree ({type(error).__name__}: {error})") from error
     return tree

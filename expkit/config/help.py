@@ -27,6 +27,7 @@ Options
 Recipes
   expkit                                         train an MLP on handwritten digits
   expkit driver=paddle model=cnn                 swap parts
+  expkit driver=torch_ddp driver.num_processes=2 train in two processes
   expkit trainer.n_epochs=5 optimizer.lr=0.01    change keys
   expkit experiment=digits_cnn debug=fast        a named experiment, one batch of everything
   expkit resume=latest                           go on with the last run

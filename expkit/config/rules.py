@@ -126,6 +126,40 @@ def _paddle_limits(case: Case) -> Iterator[Problem]:
         yield Problem("driver.precision", message, "driver.precision=fp32")
 
 
+def _one_device(case: Case) -> Iterator[Problem]:
+    driver = case["driver"]
+    if "num_processes" not in driver and not isinstance(driver.get("device", "auto"), str):
+        message = f"is {driver['device']!r}: a driver of one process takes one device by its name"
+        several = {"paddle": "paddle_fleet"}.get(driver.get("framework"), "torch_ddp")
+        yield Problem("driver.device", message, f"driver={several}")
+
+
+def _ranks_fit_the_driver(case: Case) -> Iterator[Problem]:
+    """What drivers with several processes cannot do, or do without effect."""
+    driver, trainer = case["driver"], case["trainer"]
+    if "num_processes" not in driver:
+        return
+    if trainer.get("on_exception") == "ignore":
+        message = "is 'ignore', but a rank that goes on alone would leave the others waiting"
+        yield Problem("trainer.on_exception", message, "trainer.on_exception=auto")
+    if driver.get("backend") == "nccl" and driver.get("device") == "cpu":
+        message = "is 'nccl', which connects GPUs, with driver.device=cpu"
+        yield Problem("driver.backend", message, "driver.backend=gloo")
+    if driver.get("data_parallel") and driver.get("gradient_sync") == "flat":
+        message = "has no effect with driver.gradient_sync=flat, which uses no wrapper"
+        yield Problem("driver.data_parallel", message, "driver.gradient_sync=native")
+    unused, native = driver.get("find_unused_parameters"), driver.get("gradient_sync") == "native"
+    if unused and native and trainer.get("accumulate", 1) > 1:
+        message = (
+            "is true, but with driver.gradient_sync=native and trainer.accumulate > 1 a parameter "
+            "that only an early micro-batch uses would not be exchanged"
+        )
+        yield Problem("driver.find_unused_parameters", message, "driver.gradient_sync=flat")
+    if "shard" in driver and driver.get("precision") == "fp16":
+        message = "is 'fp16', whose loss scaling this driver does not have; allowed: fp32, bf16"
+        yield Problem("driver.precision", message, "driver.precision=bf16")
+
+
 def _loss_scale_is_used(case: Case) -> Iterator[Problem]:
     precision = case["driver"].get("precision")
     for key in ("driver.loss_scale", "driver.loss_scale_growth_every"):
@@ -199,6 +233,8 @@ RULES: tuple[Rule, ...] = (
     _numpy_limits,
     _numpy_has_the_model,
     _paddle_limits,
+    _one_device,
+    _ranks_fit_the_driver,
     _loss_scale_is_used,
     _monitor_exists,
     _debugging_keys,

@@ -102,14 +102,33 @@ class DriverConfig:
 
     _target_: Target = "expkit.drivers.torch.TorchDriver"
     framework: Literal["torch", "paddle", "numpy"] = "torch"
-    device: Annotated[
-        str, Matches(r"auto|mps|(cpu|cuda|gpu)(:\d+)?", "auto, cpu, cuda, cuda:1, gpu, gpu:1, mps")
-    ] = "auto"
+    device: (
+        Annotated[
+            str,
+            Matches(r"auto|mps|(cpu|cuda|gpu)(:\d+)?", "auto, cpu, cuda, cuda:1, gpu, gpu:1, mps"),
+        ]
+        | Annotated[int, Bounds(ge=-1)]
+        | list[Annotated[int, Bounds(ge=0)]]
+    ) = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
     num_threads: Size | None = None
     loss_scale: Positive = 65536.0
     loss_scale_growth_every: Size = 2000
+    num_processes: Size | None = None
+    backend: Literal["nccl", "gloo"] | None = None
+    init_method: (
+        Annotated[str, Matches(r"(tcp|file)://.*", "tcp://host:port, file:///path")] | None
+    ) = None
+    timeout_s: Positive = 600.0
+    gradient_sync: Literal["auto", "flat", "native"] = "auto"
+    find_unused_parameters: bool = False
+    data_parallel: dict[str, Any] = field(default_factory=dict)
+    shard: Literal["auto"] | list[str] = "auto"
+    reshard_after_forward: bool = True
+    fleet: dict[str, Any] = field(default_factory=dict)
+    max_restarts: Count = 0
+    worker_output: Path = "only_error"
 
 
 @dataclass(frozen=True)

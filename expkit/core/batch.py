@@ -74,7 +74,7 @@ class EvalLoader(Protocol):
     """Yields each sample of an evaluation set exactly once over all ranks, in order."""
 
     def batches(self) -> Iterator[Batch]:
-        """This rank's batches, from the beginning."""
+        """This rank's batches, from the beginning; of samples that fill up, the weight is 0."""
 
 
 def map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:

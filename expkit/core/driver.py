@@ -113,7 +113,7 @@ class ParameterAverage(ABC):
 class Driver(ABC):
     """Runs a plain model of one framework on its devices.
 
-    The contract that ``tests/drivers/suite.py`` checks on every driver:
+    The contract that `expkit.testing` checks on every driver:
 
     - After the backward of a window's last micro-batch the gradients are those of (sum of losses) /
       (sum of weights) over all ranks and the whole window, equal on all ranks.
@@ -125,12 +125,15 @@ class Driver(ABC):
         device: the device by name, such as ``cpu`` or ``cuda:0``.
         scales_loss: whether gradients may overflow by design (fp16); the driver itself then leaves
             the update out.
+        evaluates_together: whether all ranks must evaluate equally many batches, for each holds
+            only a part of the model.
         group: the ranks; a world of one for single-device drivers.
     """
 
     framework: str
     device: str
     scales_loss: bool = False
+    evaluates_together: bool = False
     group: Collective
 
     # -- who am I ----------------------------------------------------------------------------------
@@ -294,11 +297,17 @@ class Driver(ABC):
 
     @abstractmethod
     def state(self) -> StateTree:
-        """All that must survive: ``model``, ``optimizer``, ``scaler``, ``rng`` (this rank's)."""
+        """All that must survive: ``model``, ``optimizer``, ``scaler``, ``rng`` (this rank's).
+
+        All ranks call it. It is complete on rank 0; on others all but ``rng`` may be empty.
+        """
 
     @abstractmethod
     def load_state(self, state: StateTree) -> None:
-        """Take back what ``state`` gave, before the first step or at any later time."""
+        """Take back what ``state`` gave, before the first step or at any later time.
+
+        All ranks call it with the complete tree; where ``rng`` is empty the generators stay.
+        """
 
     @abstractmethod
     def unwrap(self) -> Any:

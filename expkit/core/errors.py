@@ -66,6 +66,10 @@ class RunDirectoryError(ExpkitError):
     exit_code = 2
 
 
+class RankError(ExpkitError):
+    """Another rank failed, is gone, or did not come in time; what happened there is its to tell."""
+
+
 class NonFiniteLossError(ExpkitError):
     """The loss or a weight became NaN or infinite."""
 

@@ -26,6 +26,9 @@ class Evaluator:
         binding: how it is called, see `Driver.prepare`.
         limit_batches: evaluate no more than this many batches of each set; None = all.
         overfit_batches: where greater than 0, evaluate on this many training batches instead.
+
+    Attributes:
+        num_batches: how many batches it has evaluated so far: a sign of life.
     """
 
     def __init__(
@@ -50,7 +53,9 @@ class Evaluator:
             world_size=driver.world_size,
             limit_batches=limit_batches,
             overfit_batches=overfit_batches,
+            in_step=driver.evaluates_together,
         )
+        self.num_batches = 0
 
     @property
     def has_data(self) -> bool:
@@ -81,6 +86,7 @@ class Evaluator:
                 raise
             except Exception as error:
                 raise step_error("evaluation", batch, error) from error
+            self.num_batches += 1
             if "loss" in outputs:
                 loss += _loss_sums(outputs, batch)
         self._metrics.reduce(self._driver.group)

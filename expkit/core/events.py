@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from expkit.core.batch import Batch, Indices
+from expkit.core.collective import Flags
 from expkit.core.driver import Driver, LossTerm
 from expkit.core.errors import CallbackError, ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
@@ -73,7 +74,11 @@ class Context:
         self.logged.update(values)
 
     def request_stop(self, reason: str) -> None:
-        """Ask for the end of the run after this step. Any rank may ask; all leave together."""
+        """Ask for the end of the run after this step. Any rank may ask; all leave together.
+
+        With several ranks what is asked for travels with the gradients: asked after them, in
+        ``step_end``, it takes effect one step later. The same holds for the other requests.
+        """
         self.stop_reason = reason
 
     def request_save(self) -> None:
@@ -83,6 +88,10 @@ class Context:
     def request_eval(self) -> None:
         """Ask for an evaluation after this step."""
         self.eval_requested = True
+
+    def flags(self) -> Flags:
+        """What was asked for on this rank: to stop, to save, to evaluate."""
+        return (self.stop_reason is not None, self.save_requested, self.eval_requested)
 
     def skip_step(self) -> None:
         """Ask before the update, on all ranks alike, that this window's gradients are dropped."""

@@ -8,6 +8,11 @@ from typing import Any
 from expkit.core.errors import CheckpointError
 
 
+def rank_key(rank: int) -> str:
+    """The key of what belongs to one rank alone, such as its random state: ``0003``."""
+    return f"{rank:04d}"
+
+
 def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """Make sure that a state has exactly the paths that a model has.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from expkit.core.collective import Collective
 from expkit.core.errors import CheckpointError
 
 
@@ -118,3 +119,41 @@ class MemoryStore(Store):
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class SharedStore:
+    """The store of rank 0, for all ranks: it writes and reads, what it reads goes to all.
+
+    Each method but ``wait_alone`` is a collective.
+
+    Args:
+        store: used on rank 0 only.
+        group: the ranks.
+    """
+
+    def __init__(self, store: Store, group: Collective) -> None:
+        self._store = store
+        self._group = group
+
+    def save(self, state: Mapping[str, Any], **about: Any) -> None:
+        """See `Store.save`; the state of rank 0 is kept, and the others wait until it is taken."""
+        if self._group.rank == 0:
+            self._store.save(state, **about)
+        self._group.barrier()  # the save before this one may still be writing
+
+    def best(self) -> CheckpointInfo | None:
+        """See `Store.best`."""
+        return self._group.call_on_main(self._store.best)
+
+    def load_best(self) -> dict[str, Any]:
+        """The state tree of the best checkpoint, see `Store.load`."""
+        return self._group.call_on_main(lambda: self._store.load("best")[0])
+
+    def wait(self) -> None:
+        """See `Store.wait`."""
+        self._group.call_on_main(self._store.wait)
+
+    def wait_alone(self) -> None:
+        """Wait on this rank, asking nobody: for a run that ends with an error."""
+        if self._group.rank == 0:
+            self._store.wait()

@@ -24,8 +24,10 @@ from expkit.core.preflight import check_data, check_position, check_targets, che
 from expkit.core.progress import Progress
 from expkit.core.result import Result
 from expkit.core.schedule import Schedule, ScheduleSet, first_rates
+from expkit.core.seeding import derive_seed
+from expkit.core.state import rank_key
 from expkit.core.step import Step
-from expkit.core.store import MemoryStore, Store
+from expkit.core.store import MemoryStore, SharedStore, Store
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +143,7 @@ class Trainer:
         )
         self.monitor = None if monitor is None else Monitor.parse(monitor)
         self.context = Context(self.progress, driver, run_dir, self.monitor)
+        driver.group.watch(self.context.flags)
         self.events = EventBus(callbacks, driver.rank == 0)
         self.result = Result(monitor=monitor)
         self._best = Best(self.monitor)
@@ -150,7 +153,8 @@ class Trainer:
         self._eval_at_start = eval_at_start
         self._on_exception = on_exception
         self._load_best = load_best
-        self._store = checkpoint or MemoryStore()
+        self._seed = seed
+        self._store = SharedStore(checkpoint or MemoryStore(), driver.group)
         self._logger = logger or NullLogger()
         if monitor is not None and not self.evaluator.has_data:
             log.warning("monitor=%s decides nothing: there is no evaluation set", monitor)
@@ -160,7 +164,8 @@ class Trainer:
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
         )
         self._saved_step, self._evaluated_step = 0, -1
-        self._interrupted = False
+        self._interrupted = False  # here, by a signal of which the other ranks may not know
+        self._is_cut_short = False  # on all ranks alike
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -194,19 +199,22 @@ class Trainer:
             self._end_epoch()
         if self._limits.reached(progress):
             log.info("nothing to train: at %s, with %s", progress, self._limits)
+        self.driver.group.agree()
         while not self._done():
             self._epoch()
+        self._agree_on_the_end()
         # An evaluation before training does not stand for the trained model.
         is_evaluated = self._evaluated_step >= min(progress.step, 1)
-        if not (is_evaluated or self._interrupted or self._eval_every.is_never):
+        if not (is_evaluated or self._is_cut_short or self._eval_every.is_never):
             self._evaluate(counts=progress.step > 0)
         if self._saved_step != progress.step and not self._save_every.is_never:
             self._save()
         self._store.wait()
         self._losses.read()
-        if self._interrupted and self._on_exception == "raise":
+        self._agree_on_the_end()
+        if self._is_cut_short and self._on_exception == "raise":
             raise KeyboardInterrupt(self.context.stop_reason)
-        if not self._interrupted:
+        if not self._is_cut_short:
             self._take_best()
             if not self._saved_step == progress.step > 0:  # what was saved has been looked at
                 check_weights(self.driver.model_state(), progress.step)
@@ -214,15 +222,17 @@ class Trainer:
 
     def _epoch(self) -> None:
         """The (remaining) windows of an epoch, or as many as the limits allow."""
-        progress, context = self.progress, self.context
+        progress, context, group = self.progress, self.context, self.driver.group
         self.events.fire("epoch_start", context)
         for window in self._loader.windows(progress.epoch, progress.epoch_step):
             self._step(window)
+            _, save, evaluate = group.answers()
             if context.log_due or progress.epoch_ended:
                 self._record()
-            if context.eval_requested or self._eval_every.due(progress):
+            if evaluate or self._eval_every.due(progress):
                 self._evaluate()
-            if context.save_requested or self._save_every.due(progress):
+                _, save, _ = group.agree()  # the evaluation may have asked for something itself
+            if save or self._save_every.due(progress):
                 self._save()
             if not progress.epoch_ended and self._done():
                 return
@@ -232,6 +242,7 @@ class Trainer:
         self.progress.epoch += 1
         self.progress.epoch_step = 0
         self.events.fire("epoch_end", self.context)
+        self.driver.group.agree()
 
     def _done(self) -> bool:
         """Whether to leave: decided together, so that all ranks leave at the same step."""
@@ -239,7 +250,15 @@ class Trainer:
             return True
         if self._limits.is_over_time(self.progress):
             self.context.request_stop(f"trainer.max_time={self._limits.max_time:g} s is over")
-        return self.driver.group.any_rank(self.context.stop_reason is not None)
+        stop, _, _ = self.driver.group.answers()
+        return stop
+
+    def _agree_on_the_end(self) -> None:
+        """Let all ranks know why they leave, so that they do the same from here on."""
+        own = (self.context.stop_reason, self._interrupted)
+        reasons, interrupted = zip(*self.driver.all_gather(own), strict=True)
+        self.context.stop_reason = next(filter(None, reasons), None)
+        self._is_cut_short = any(interrupted)
 
     # -- what is due after a step ------------------------------------------------------------------
 
@@ -303,8 +322,14 @@ class Trainer:
     # -- state -------------------------------------------------------------------------------------
 
     def state(self) -> StateTree:
-        """All that a run needs to go on exactly from here; arrays are host copies."""
-        return self.driver.state() | {
+        """All that a run needs to go on exactly from here; arrays are host copies.
+
+        All ranks call it; it is complete on rank 0.
+        """
+        state = self.driver.state()
+        generators = self.driver.all_gather(state.pop("rng"))
+        return state | {
+            "ranks": {rank_key(rank): {"rng": rng} for rank, rng in enumerate(generators)},
             "trainer": {
                 "progress": self.progress.state(),
                 "data": self._loader.signature,
@@ -318,10 +343,13 @@ class Trainer:
         }
 
     def load_state(self, state: StateTree) -> None:
-        """Go on from ``state``; to be called before ``fit``."""
-        self.driver.load_state(state)
+        """Go on from ``state``; to be called on all ranks, before ``fit``."""
+        own = state["ranks"].get(rank_key(self.driver.rank), {"rng": {}})
+        self.driver.load_state(state | own)
         trainer = state["trainer"]
         self.progress.load_state(trainer["progress"])
+        if not own["rng"]:  # there were fewer ranks
+            self.driver.setup(derive_seed(self._seed, "step", self.progress.step))
         check_position(self.progress, trainer["data"], self._loader.signature)
         self._best.load_state(trainer["best"])
         self._losses.load_state(trainer["losses"])
@@ -346,7 +374,7 @@ class Trainer:
                 self.progress.step,
             )
             return
-        state, _ = self._store.load("best")
+        state = self._store.load_best()
         self.driver.load_model_state(state["model"])
         self.events.fire("load", self.context, state)
 
@@ -356,7 +384,7 @@ class Trainer:
         """Tell the callbacks, finish writing, and raise where ``on_exception`` says so."""
         try:
             self.events.fire("exception", self.context, error)
-            self._store.wait()
+            self._store.wait_alone()
         except Exception:
             log.exception("while the run ended with %s", type(error).__name__)
         if isinstance(error, KeyboardInterrupt):
@@ -374,7 +402,7 @@ class Trainer:
 
     def _finish_result(self) -> None:
         result, progress, best = self.result, self.progress, self._best
-        if self._interrupted:
+        if self._interrupted or self._is_cut_short:
             result.status = "interrupted"
         result.reason = self.context.stop_reason
         result.seconds = round(progress.seconds, 3)

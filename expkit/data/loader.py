@@ -91,14 +91,25 @@ class ShardLoader:
         length: how many of the samples, from the first on, the ranks share.
         rank: whose part.
         world_size: how many ranks share the samples.
+        in_step: whether a rank that has no batch left goes on, as long as others have some, with a
+            sample of weight 0.
     """
 
     def __init__(
-        self, dataset: Dataset, *, batch_size: int, length: int, rank: int = 0, world_size: int = 1
+        self,
+        dataset: Dataset,
+        *,
+        batch_size: int,
+        length: int,
+        rank: int = 0,
+        world_size: int = 1,
+        in_step: bool = False,
     ) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
         self._places = shard(length, rank, world_size)
+        own, longest = len(self._places), len(shard(length, 0, world_size))
+        self._num_fillers = -(-longest // batch_size) - -(-own // batch_size) if in_step else 0
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches, from the beginning; none where its part is empty."""
@@ -106,6 +117,9 @@ class ShardLoader:
         for start in range(self._places.start, stop, self._batch_size):
             indices = np.arange(start, min(start + self._batch_size, stop), dtype=np.int64)
             yield Batch(_fetch(self._dataset, indices), indices)
+        for _ in range(self._num_fillers):
+            indices = np.zeros(1, dtype=np.int64)
+            yield Batch(_fetch(self._dataset, indices), indices, np.zeros(1, dtype=np.float32))
 
 
 def _gathered(dataset: Dataset, indices: Indices) -> Reader:

@@ -92,7 +92,8 @@ class Plan:
         self._rank, self._world_size = rank, world_size
         batch = global_batch_size or batch_size * world_size
         self.window_size = global_batch_size or batch * accumulate
-        self.length = _usable_length(sampler.length, batch, drop_last, limit_batches)
+        ranks = 1 if global_batch_size else world_size
+        self.length = _usable_length(sampler.length, batch, ranks, drop_last, limit_batches)
         self.steps = -(-self.length // self.window_size)
         size = -(-self.window_size // (world_size * accumulate))
         self._whole = _layout(self.window_size, rank, world_size, size)
@@ -153,14 +154,17 @@ def _layout(weight: int, rank: int, world_size: int, micro_batch_size: int) -> L
     return Layout(tuple(cuts), share, weight, is_padded)
 
 
-def _usable_length(length: int, batch: int, drop_last: bool, limit_batches: int | None) -> int:
+def _usable_length(
+    length: int, batch: int, ranks: int, drop_last: bool, limit_batches: int | None
+) -> int:
     """How many positions of an epoch's order are used."""
     if length == 0:
         raise DataError("the training set is empty; allowed: at least 1 sample")
     usable = length - length % batch if drop_last else length
     if usable == 0:
+        parts = f" ({batch // ranks} on each of {ranks} ranks)" if ranks > 1 else ""
         raise DataError(
-            f"the training set has {length} samples, fewer than one batch of {batch}, and "
+            f"the training set has {length} samples, fewer than one batch of {batch}{parts}, and "
             "data.drop_last=true leaves them out; allowed: data.drop_last=false, or a batch of at "
             f"most {length}"
         )

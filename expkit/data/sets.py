@@ -122,6 +122,7 @@ class Data:
         world_size: int = 1,
         limit_batches: int | None = None,
         overfit_batches: int = 0,
+        in_step: bool = False,
     ) -> dict[str, ShardLoader]:
         """The evaluation batches of this rank by the name of the set.
 
@@ -131,6 +132,7 @@ class Data:
             limit_batches: end after this many batches of each set; None = all.
             overfit_batches: where greater than 0, evaluate on the training samples that
                 `train_loader` is limited to.
+            in_step: whether all ranks must get equally many batches; see `ShardLoader`.
         """
         problems = [
             *_at_least(1, "trainer.limit_eval_batches", limit_batches, 1),
@@ -150,6 +152,7 @@ class Data:
                 length=len(dataset) if batches is None else min(len(dataset), batches * samples),
                 rank=rank,
                 world_size=world_size,
+                in_step=in_step,
             )
             for name, dataset in sets.items()
         }

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopSignals:
-    """While it is entered, SIGINT and SIGTERM end the run in order.
+    """While it is entered, SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the run in order.
 
     Before somebody listens (``on_stop``), a signal raises KeyboardInterrupt at once. Then the first
     signal calls the listener, which lets the step under way finish and saves; another one raises
-    KeyboardInterrupt. Outside the main thread, where Python allows no handlers, nothing is changed.
+    KeyboardInterrupt. Outside the main thread, where Python allows no handlers, nothing is changed; a
+    signal that is ignored, as SIGHUP is under nohup, stays so.
 
     Attributes:
         received: the first signal that came, or None.
@@ -41,10 +42,19 @@ class StopSignals:
         """What a process stopped by the signal returns: 128 + its number."""
         return 128 + (self.received or signal.SIGINT)
 
+    def exit_code_of(self, reason: str) -> int:
+        """The same for a run that stopped for ``reason``: a signal's name, also of another rank's.
+
+        A run that stopped for something else has the exit code of the signal received here.
+        """
+        named = signal.Signals.__members__.get(reason)
+        return self.exit_code if named is None else 128 + named
+
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
-                self._before[number] = signal.signal(number, self._handle)
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

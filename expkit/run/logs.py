@@ -16,6 +16,9 @@ from expkit.core.errors import RunDirectoryError
 LOG_FILE = "train.log"
 RANK_LOGS_DIRECTORY = "logs"
 
+IN_FILE_ONLY = {"in_file_only": True}
+"""As ``extra`` of a record: it is not for the console."""
+
 _MAX_LOG_BYTES = 32 << 20
 _MAX_REMEMBERED = 1024
 _SHOWN_IN_FULL = 10
@@ -40,7 +43,8 @@ class RunLog:
         directory: the run directory.
         rank: 0 writes ``train.log``, others ``logs/rank<r>.log``.
         level: the least level that is written.
-        console: whether rank 0 speaks on standard output too.
+        console: whether the process speaks on the console too: rank 0 of everything, another rank
+            of errors alone, which then name it.
 
     Raises:
         RunDirectoryError: the file cannot be opened.
@@ -61,8 +65,8 @@ class RunLog:
         except OSError as error:
             raise RunDirectoryError(f"cannot open {self.path}: {error.strerror}") from error
         self._handlers: list[logging.Handler] = [file]
-        if rank == 0 and console:
-            self._handlers.append(_ConsoleHandler())
+        if console:
+            self._handlers.append(_ConsoleHandler(rank))
         root = logging.getLogger()
         self._level_before = root.level
         root.setLevel(level)
@@ -158,10 +162,12 @@ class _FileFormatter(logging.Formatter):
 
 
 class _ConsoleFormatter(logging.Formatter):
-    """The text alone, with its level from warnings on."""
+    """The text alone, with its level from warnings on, and the rank where it is not 0."""
 
     def format(self, record: logging.LogRecord) -> str:
-        head = f"{record.levelname}: " if record.levelno >= logging.WARNING else ""
+        rank = _attribute(record, "rank")
+        head = f"rank {rank}: " if rank else ""
+        head += f"{record.levelname}: " if record.levelno >= logging.WARNING else ""
         return escape_control(head + _text(self, record))
 
 
@@ -205,9 +211,10 @@ class _ConsoleHandler(logging.Handler):
     file has every line.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, rank: int) -> None:
+        super().__init__(logging.NOTSET if rank == 0 else logging.ERROR)
         self.setFormatter(_ConsoleFormatter())
+        self.addFilter(lambda record: not hasattr(record, "in_file_only"))
         self._is_broken = False
 
     def emit(self, record: logging.LogRecord) -> None:

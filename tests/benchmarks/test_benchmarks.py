@@ -45,11 +45,11 @@ def test_a_work_counts_its_steps():
     assert len(samples(Work(evaluates=True)).x_eval) == 360
 
 
-def test_the_clock_times_the_steps_between_two_forwards():
+def test_the_clock_times_what_lies_between_two_forwards():
     CLOCK.set(2, 5)
     for _ in range(7):
         CLOCK.tick()
-    wall, cpu = CLOCK.seconds_per_step()
+    wall, cpu = CLOCK.seconds_per_forward()
     assert CLOCK.forwards == 7
     assert 0 <= wall < 1
     assert 0 <= cpu < 1

@@ -71,7 +71,7 @@ def test_a_resumed_run_counts_its_skipped_steps_on(tmp_path):
     probe = Probe()
     trainer = bad_step("numpy", tmp_path, callbacks=[NanGuard("skip"), probe])
     interrupted(trainer, probe, 14)
-    trainer._store.close()
+    trainer._store._store.close()
     second = bad_step("numpy", tmp_path, **options)
     second.load_state(CheckpointStore(tmp_path).load("last")[0])
     assert second.fit().skipped_steps == 1

@@ -19,7 +19,7 @@ def stopped_after(step, root, **data):
         checkpoint=CheckpointStore(root),
     )
     interrupted(trainer, probe, step)
-    trainer._store.close()
+    trainer._store._store.close()
 
 
 def going_on(root, data=None, **options):

@@ -28,7 +28,9 @@ def _tree(number: int) -> Tree:
         "trainer": {"progress": {"step": number}, "best": {"score": None}},
         "schedules": [{"wait": number}, {}],
         "callbacks": {"average": {"0.bias": weights["0.bias"] / 2}},
-        "rng": {"python": [3, 1, None], "host": random.integers(0, 256, 16).astype(np.uint8)},
+        "ranks": {
+            "0000": {"python": [3, 1, None], "host": random.integers(0, 256, 16).astype(np.uint8)}
+        },
     }
 
 

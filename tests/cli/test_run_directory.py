@@ -111,7 +111,7 @@ def test_runs_that_start_at_the_same_moment_have_directories_of_their_own(comman
     assert {config(run)["seed"] for run in runs} == {0, 1, 2, 3}
     for run in runs:
         assert info(run)["status"] == "completed"
-        assert (run / "train.log").read_text().count(" step - expkit.job: run ") == 1
+        assert (run / "train.log").read_text().count(" step - expkit.execution: run ") == 1
         assert len(records(run)) == 10
         assert any((run / "checkpoints").glob("step-*"))
 

@@ -14,11 +14,24 @@ def read(name):
     return yaml.safe_load((PACKAGE_DIRECTORY / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("group", "option"), [("trainer", "default"), ("checkpoint", "default"), ("driver", "torch")]
-)
+@pytest.mark.parametrize(("group", "option"), [("trainer", "default"), ("checkpoint", "default")])
 def test_yaml_values_are_the_defaults_of_the_schema(group, option):
     assert read(f"{group}/{option}.yaml") == defaults(CLOSED[group])
+
+
+def test_the_drivers_share_their_defaults():
+    expected = defaults(CLOSED["driver"])
+    options = [path.stem for path in (PACKAGE_DIRECTORY / "driver").glob("*.yaml")]
+    values = [
+        (option, *item) for option in options for item in read(f"driver/{option}.yaml").items()
+    ]
+    others = {
+        (option, key)
+        for option, key, value in values
+        if key not in ("_target_", "framework") and value != expected[key]
+    }
+    assert others == {("paddle_fleet", "fleet")}
+    assert {key for _, key, _ in values} == set(expected)
 
 
 def test_yaml_values_of_the_run_are_the_defaults_of_the_schema():

@@ -17,6 +17,7 @@ class Losses:
     """A driver that gives scripted losses."""
 
     rank, world_size = 0, 1
+    evaluates_together = False
     group = SingleProcess()
 
     def __init__(self, *outputs):
@@ -121,6 +122,7 @@ def test_limits_and_ranks_reach_the_data():
         "world_size": 1,
         "limit_batches": 3,
         "overfit_batches": 2,
+        "in_step": False,
     }
 
 

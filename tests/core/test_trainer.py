@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from expkit.checkpoint import CheckpointStore
+from expkit.core.collective import SingleProcess
 from expkit.core.errors import CallbackError, CheckpointError, ConfigError, DataError, StepError
 from expkit.core.events import Callback, on
 from expkit.core.store import MemoryStore
@@ -308,18 +309,9 @@ def test_filters_choose_among_the_steps_of_a_run():
 
 
 def test_a_callback_for_the_main_rank_is_silent_on_the_others():
-    class OtherRank:
-        rank = local_rank = 1
-        world_size = 2
-
-        def any_rank(self, flag):
-            return flag
-
-        def all_reduce(self, array, op="sum"):
-            return np.array(array)
-
     driver = make_driver("numpy")
-    driver.group = OtherRank()
+    driver.group = SingleProcess()
+    driver.group.rank, driver.group.world_size = 1, 2
     main, everywhere = Events(), Events()
     main.run_on = "main"
     trainer = make_trainer(driver=driver, callbacks=[main, everywhere], n_epochs=1)

@@ -7,10 +7,13 @@ import pytest
 from expkit.core.errors import ConfigError
 from expkit.drivers.numpy import NumpyDriver
 from expkit.models.numpy import Mlp
-from tests.drivers.suite import CLASSES, FEATURES, DriverSuite
+from expkit.testing import DriverSuite
+from expkit.testing.steps import CLASSES, FEATURES
 
 
 class TestNumpyDriver(DriverSuite):
+    norm = "none"  # the NumPy models have no batch normalisation
+
     def make_driver(self, **options):
         return NumpyDriver(**options)
 

@@ -5,7 +5,8 @@ import pytest
 from expkit.core.errors import ConfigError
 from expkit.drivers.paddle import PaddleDriver
 from expkit.models.paddle import Mlp
-from tests.drivers.suite import CLASSES, FEATURES, DriverSuite
+from expkit.testing import DriverSuite
+from expkit.testing.steps import CLASSES, FEATURES
 
 
 class TestPaddleDriver(DriverSuite):

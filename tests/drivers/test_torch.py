@@ -11,7 +11,8 @@ from expkit.drivers.torch import TorchDriver
 from expkit.losses import CrossEntropy
 from expkit.models.torch import Mlp
 from expkit.optimizers import SGD, Adam
-from tests.drivers.suite import CLASSES, FEATURES, DriverSuite, batch_of, flat, gradient, step
+from expkit.testing import DriverSuite
+from expkit.testing.steps import CLASSES, FEATURES, batch_of, flat, gradient, step
 
 
 class TestTorchDriver(DriverSuite):

@@ -240,8 +240,9 @@ class NumpyDriver(Driver):
         """See `Driver.load_state`."""
         self.load_model_state(state["model"])
         self._optimizers.load_state(state["optimizer"])
-        load_host_rng_state(state["rng"])
-        self.unwrap().rng.bit_generator.state = state["rng"]["model"]
+        if state["rng"]:
+            load_host_rng_state(state["rng"])
+            self.unwrap().rng.bit_generator.state = state["rng"]["model"]
 
     def unwrap(self) -> Any:
         """See `Driver.unwrap`."""

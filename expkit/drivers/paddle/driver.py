@@ -12,7 +12,6 @@ from paddle import Tensor, nn
 
 from expkit.core.batch import Batch
 from expkit.core.binding import Binding, own_loss_or
-from expkit.core.collective import Collective, SingleProcess
 from expkit.core.driver import (
     Driver,
     LossTerm,
@@ -28,6 +27,7 @@ from expkit.drivers.paddle.average import PaddleParameterAverage
 from expkit.drivers.paddle.device import find_device, to_device
 from expkit.drivers.paddle.losses import loss_function
 from expkit.drivers.paddle.optimizers import OptimizerSet
+from expkit.drivers.paddle.parallel import Parallel, SingleDevice
 from expkit.drivers.paddle.precision import autocast, check_precision, unscale
 from expkit.drivers.paddle.state import (
     load_model_state,
@@ -50,6 +50,7 @@ class PaddleDriver(Driver):
         num_threads: CPU threads of Paddle; None leaves what OMP_NUM_THREADS or Paddle chose.
         loss_scale: first loss scale of fp16.
         loss_scale_growth_every: steps without overflow after which the loss scale is doubled.
+        parallel: how ranks train together; None = there is one rank.
 
     Raises:
         ConfigError: an unknown device or precision.
@@ -65,9 +66,11 @@ class PaddleDriver(Driver):
         num_threads: int | None = None,
         loss_scale: float = 65536.0,
         loss_scale_growth_every: int = 2000,
+        parallel: Parallel | None = None,
     ) -> None:
         self.device = find_device(device)
-        self.group: Collective = SingleProcess()
+        self._parallel = parallel or SingleDevice()
+        self.group = self._parallel.group
         self._precision = precision
         check_precision(precision, self.device)
         self._compile = compile
@@ -107,12 +110,13 @@ class PaddleDriver(Driver):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
             message = f"is {kind}; driver=paddle needs a paddle.nn.Layer"
             raise ConfigError([Problem("model", message)])
-        self._model = model
+        self._model = model = self._parallel.place(model)
         binding = binding or Binding()
         parameters = {} if optimizers is None else dict(model.named_parameters())
         self._optimizers = OptimizerSet(optimizers, parameters)
-        self._train_call = autocast(binding.bind(model, "train_step"), self._precision)
-        self._evaluate_call = autocast(binding.bind(model, "evaluate_step"), self._precision)
+        train, evaluate = self._parallel.training, self._parallel.evaluation
+        self._train_call = autocast(train(model, binding), self._precision)
+        self._evaluate_call = autocast(evaluate(model, binding), self._precision)
         by_sample = loss_function(loss) if isinstance(loss, Loss) else loss
         self._has_loss = loss is not None
         self._loss_by_sample = autocast(own_loss_or(by_sample), self._precision)
@@ -130,6 +134,7 @@ class PaddleDriver(Driver):
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
         self._sync = sync
+        self._parallel.begin(sync)
         self._fields = to_device(batch.fields, self.device)
         outputs: Mapping[str, Any] = self._train_call(self._fields)
         return outputs
@@ -148,7 +153,9 @@ class PaddleDriver(Driver):
     def backward(self, loss: LossTerm, scale: float) -> None:
         """See `Driver.backward`."""
         values, weights = loss.values, loss.weights
-        scaled = scale if self._scale is None else scale * self._scale.value
+        scaled = scale * self._parallel.loss_factor
+        if self._scale is not None:
+            scaled *= self._scale.value
         if weights is not None:
             cotangent = (weights * scaled).astype(values.dtype)
         elif values.ndim:
@@ -160,9 +167,11 @@ class PaddleDriver(Driver):
         if loss.size is None:
             share = weights.detach().sum(dtype="float64") * scale
             self._token_share = share if self._token_share is None else self._token_share + share
-        if self._sync and self._token_share is not None:
-            self._normalise_by_tokens(self._token_share)
-            self._token_share = None
+        if self._sync:
+            self._parallel.exchange(self._optimizers.parameters)
+            if self._token_share is not None:
+                self._normalise_by_tokens(self._token_share)
+                self._token_share = None
 
     def _filled(self, shape: Sequence[int], value: float, like: Tensor) -> Tensor:
         """A cached tensor full of ``value``: making it anew would cost as much as a small layer."""
@@ -288,7 +297,8 @@ class PaddleDriver(Driver):
         self._optimizers.load_state(state["optimizer"])
         if self._scale is not None and state["scaler"]:
             self._scale.load_state(state["scaler"])
-        load_rng_state(state["rng"])
+        if state["rng"]:
+            load_rng_state(state["rng"])
 
     def unwrap(self) -> nn.Layer:
         """See `Driver.unwrap`."""

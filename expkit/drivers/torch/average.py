@@ -12,14 +12,16 @@ from torch import nn
 
 from expkit.core.driver import ParameterAverage
 from expkit.core.state import check_same_paths
+from expkit.drivers.torch.layout import Layout
 from expkit.drivers.torch.state import to_host
 
 
 class TorchParameterAverage(ParameterAverage):
     """Follows the floating-point parameters of a module, on its device."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._parameters = {path: p for path, p in model.named_parameters() if p.requires_grad}
+    def __init__(self, layout: Layout, model: nn.Module) -> None:
+        self._layout = layout
+        self._parameters = {p: t for p, t in layout.parameters(model).items() if t.requires_grad}
         self._average = {path: p.detach().clone() for path, p in self._parameters.items()}
 
     @torch.no_grad()
@@ -39,11 +41,14 @@ class TorchParameterAverage(ParameterAverage):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """See `ParameterAverage.state`."""
-        return {path: to_host(tensor) for path, tensor in self._average.items()}
+        return self._layout.gather(
+            lambda: {path: to_host(tensor) for path, tensor in self._average.items()}
+        )
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """See `ParameterAverage.load_state`."""
         check_same_paths(self._average, state)
+        own = self._layout.part(state)
         for path, tensor in self._average.items():
-            tensor.copy_(torch.from_numpy(np.array(state[path])))
+            tensor.copy_(torch.from_numpy(np.array(own[path])))

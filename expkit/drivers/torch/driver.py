@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from expkit.core.batch import Batch
 from expkit.core.binding import Binding, own_loss_or
-from expkit.core.collective import Collective, SingleProcess
 from expkit.core.driver import (
     Driver,
     LossTerm,
@@ -29,6 +28,7 @@ from expkit.drivers.torch.average import TorchParameterAverage
 from expkit.drivers.torch.device import find_device, to_device
 from expkit.drivers.torch.losses import loss_function
 from expkit.drivers.torch.optimizers import OptimizerSet
+from expkit.drivers.torch.parallel import Parallel, SingleDevice
 from expkit.drivers.torch.precision import autocast, check_precision, unscale
 from expkit.drivers.torch.state import (
     load_model_state,
@@ -53,6 +53,7 @@ class TorchDriver(Driver):
         num_threads: CPU threads of torch; None leaves what OMP_NUM_THREADS or torch chose.
         loss_scale: first loss scale of fp16.
         loss_scale_growth_every: steps without overflow after which the loss scale is doubled.
+        parallel: how ranks train together; None = there is one rank.
 
     Raises:
         ConfigError: an unknown device or precision.
@@ -68,18 +69,19 @@ class TorchDriver(Driver):
         num_threads: int | None = None,
         loss_scale: float = 65536.0,
         loss_scale_growth_every: int = 2000,
+        parallel: Parallel | None = None,
     ) -> None:
         self._device = find_device(device)
         self.device = str(self._device)
-        self.group: Collective = SingleProcess()
+        self._parallel = parallel or SingleDevice()
+        self._layout = self._parallel.layout
+        self.group = self._parallel.group
         self._precision = precision
         check_precision(precision, self._device)
         self._compile = compile
         self._num_threads = num_threads
-        self._scale = (
-            LossScale(loss_scale, loss_scale_growth_every) if precision == "fp16" else None
-        )
-        self.scales_loss = self._scale is not None
+        self.scales_loss = precision == "fp16"
+        self._scale = LossScale(loss_scale, loss_scale_growth_every) if self.scales_loss else None
         self._model: nn.Module | None = None
         self._optimizers = OptimizerSet(None, {})
         self._sync = True
@@ -109,21 +111,22 @@ class TorchDriver(Driver):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
             message = f"is {kind}; driver=torch needs a torch.nn.Module"
             raise ConfigError([Problem("model", message)])
+        self._model = model = self._parallel.place(model, self._device)
         state_tensors(model)  # what cannot be saved is told before anything is trained
-        self._model = model.to(self._device)
         if self._compile:
             model.compile()  # in place: parameter paths stay as they are
         binding = binding or Binding()
-        parameters = {} if optimizers is None else dict(model.named_parameters())
+        self._layout.check(optimizers)
+        parameters = {} if optimizers is None else self._layout.parameters(model)
         self._optimizers = OptimizerSet(optimizers, parameters)
-        kind = self._device.type
-        self._train_call = autocast(binding.bind(model, "train_step"), self._precision, kind)
-        self._evaluate_call = autocast(binding.bind(model, "evaluate_step"), self._precision, kind)
+        parallel, precision, kind = self._parallel, self._precision, self._device.type
+        self._train_call = autocast(parallel.training(model, binding), precision, kind)
+        self._evaluate_call = autocast(parallel.evaluation(model, binding), precision, kind)
         by_sample = loss_function(loss) if isinstance(loss, Loss) else loss
         mean = loss_function(loss, reduction="mean") if isinstance(loss, Loss) else loss
         self._has_loss = loss is not None
-        self._loss_by_sample = autocast(own_loss_or(by_sample), self._precision, kind)
-        self._mean_loss = autocast(own_loss_or(mean), self._precision, kind)
+        self._loss_by_sample = autocast(own_loss_or(by_sample), precision, kind)
+        self._mean_loss = autocast(own_loss_or(mean), precision, kind)
         model.train()
 
     @property
@@ -136,6 +139,7 @@ class TorchDriver(Driver):
     def forward(self, batch: Batch, sync: bool) -> Mapping[str, Any]:
         """See `Driver.forward`."""
         self._sync = sync
+        self._parallel.begin(sync)
         self._fields = to_device(batch.fields, self._device)
         outputs: Mapping[str, Any] = self._train_call(self._fields)
         return outputs
@@ -155,7 +159,7 @@ class TorchDriver(Driver):
     def backward(self, loss: LossTerm, scale: float) -> None:
         """See `Driver.backward`."""
         values, weights = loss.values, loss.weights
-        scaled = scale if self._scale is None else scale * self._scale.value
+        scaled = scale * self._parallel.loss_factor * (self._scale.value if self._scale else 1.0)
         if weights is not None:
             total = (values * weights.to(values.dtype)).sum() * scaled
         elif values.ndim:
@@ -163,19 +167,19 @@ class TorchDriver(Driver):
         else:  # a mean counts as many times as there are samples
             factor = scaled * (loss.size or 0.0)
             total = values if math.isclose(factor, 1.0, rel_tol=1e-12) else values * factor
-        total.backward()
+        self._parallel.backward(total)
         loss.values = values.detach()
         if loss.size is None:
             share = weights.detach().sum(dtype=torch.float64) * scale
             self._token_share = share if self._token_share is None else self._token_share + share
-        if self._sync and self._token_share is not None:
-            self._normalise_by_tokens(self._token_share)
-            self._token_share = None
+        if self._sync:
+            self._parallel.exchange(self._optimizers.parameters)
+            self._normalise_by_tokens()
 
-    def _normalise_by_tokens(self, share: Tensor) -> None:
-        """Divide by tokens in place of samples, by their ``share`` over the whole window."""
-        total = self.all_reduce(share.cpu().numpy()).item()
-        if total > 0:
+    def _normalise_by_tokens(self) -> None:
+        """Where the loss counts tokens: divide by those of the whole window, not by samples."""
+        share, self._token_share = self._token_share, None
+        if share is not None and (total := self.all_reduce(share.cpu().numpy()).item()) > 0:
             torch._foreach_mul_(self._gradients(), 1.0 / total)
 
     def _gradients(self) -> list[Tensor]:
@@ -185,7 +189,7 @@ class TorchDriver(Driver):
         """See `Driver.clip_gradients`."""
         self._unscale()
         gradients = self._gradients()
-        norm = nn.utils.get_total_norm(gradients)
+        norm = self._layout.norm(gradients)
         if max_norm is not None:
             nn.utils.clip_grads_with_norm_(self._optimizers.parameters, max_norm, norm)
         if max_value is not None:
@@ -234,11 +238,8 @@ class TorchDriver(Driver):
             try:
                 fields = to_device(batch.fields, self._device)
                 outputs = self._evaluate_call(fields)
-                host = {
-                    name: to_host(outputs[name])
-                    for name in needs
-                    if name in outputs and name != "loss"
-                }
+                names = needs & outputs.keys() - {"loss"}
+                host = {name: to_host(outputs[name]) for name in names}
                 if "loss" in needs and ("loss" in outputs or self._has_loss):
                     values, weights = self._loss_by_sample(outputs, fields)
                     own = None if weights is None else to_host(weights)
@@ -256,17 +257,19 @@ class TorchDriver(Driver):
 
     def model_state(self) -> dict[str, NDArray[Any]]:
         """See `Driver.model_state`."""
-        return model_state(self.unwrap())
+        tensors = self._layout.tensors(self.unwrap())
+        return self._layout.gather(lambda: model_state(tensors), on_all=True)
 
     def load_model_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """See `Driver.load_model_state`."""
-        load_model_state(self.unwrap(), state)
+        load_model_state(self._layout.tensors(self.unwrap()), self._layout.part(state))
 
     def state(self) -> StateTree:
         """See `Driver.state`."""
+        gather, tensors = self._layout.gather, self._layout.tensors(self.unwrap())
         return {
-            "model": self.model_state(),
-            "optimizer": self._optimizers.state(),
+            "model": gather(lambda: model_state(tensors)),
+            "optimizer": gather(self._optimizers.state),
             "scaler": self._scale.state() if self._scale else {},
             "rng": rng_state(self._device),
         }
@@ -274,10 +277,11 @@ class TorchDriver(Driver):
     def load_state(self, state: StateTree) -> None:
         """See `Driver.load_state`."""
         self.load_model_state(state["model"])
-        self._optimizers.load_state(state["optimizer"])
+        self._optimizers.load_state(self._layout.part(state["optimizer"]))
         if self._scale is not None and state["scaler"]:
             self._scale.load_state(state["scaler"])
-        load_rng_state(state["rng"], self._device)
+        if state["rng"]:
+            load_rng_state(state["rng"], self._device)
 
     def unwrap(self) -> nn.Module:
         """See `Driver.unwrap`."""
@@ -287,10 +291,9 @@ class TorchDriver(Driver):
 
     def average_parameters(self) -> ParameterAverage:
         """See `Driver.average_parameters`."""
-        return TorchParameterAverage(self.unwrap())
+        return TorchParameterAverage(self._layout, self.unwrap())
 
     def memory_bytes(self) -> int | None:
         """See `Driver.memory_bytes`."""
-        return (
-            torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
-        )
+        is_cuda = self._device.type == "cuda"
+        return torch.cuda.max_memory_allocated(self._device) if is_cuda else None

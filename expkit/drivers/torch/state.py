@@ -24,9 +24,9 @@ def to_host(tensor: Tensor) -> NDArray[Any]:
     return tensor.cpu().numpy().copy()
 
 
-def model_state(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """Parameters and persistent buffers by path."""
-    return {path: to_host(tensor) for path, tensor in state_tensors(model).items()}
+def model_state(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Host copies of what `state_tensors` gave."""
+    return {path: to_host(tensor) for path, tensor in tensors.items()}
 
 
 def state_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -50,16 +50,15 @@ def state_tensors(model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
-def load_model_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
-    """Copy weights into a model, in place.
+def load_model_state(tensors: Mapping[str, Tensor], state: Mapping[str, NDArray[Any]]) -> None:
+    """Copy weights into what `state_tensors` gave, in place.
 
     Raises:
         CheckpointError: paths or shapes differ; names the first of them.
     """
-    own = state_tensors(model)
-    check_same_paths(own, state)
+    check_same_paths(tensors, state)
     with torch.no_grad():
-        for path, tensor in own.items():
+        for path, tensor in tensors.items():
             array = np.ascontiguousarray(state[path]).reshape(state[path].shape)
             check_same_shape(path, tuple(tensor.shape), array.shape)
             tensor.copy_(torch.from_numpy(array))

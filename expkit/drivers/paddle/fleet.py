@@ -1,0 +1,208 @@
+"""Paddle on several ranks that each hold the whole model."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import paddle
+from paddle import Tensor, nn
+
+from expkit.core.binding import Binding, Call
+from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.drivers.paddle.buffers import Buffers
+from expkit.drivers.paddle.driver import PaddleDriver
+from expkit.drivers.paddle.exchange import GradientExchange
+from expkit.drivers.paddle.flat import FlatExchange
+from expkit.drivers.paddle.native import NativeExchange, check_arguments
+from expkit.drivers.paddle.parallel import Parallel
+from expkit.drivers.paddle.process_group import ProcessGroup
+from expkit.drivers.paddle.rendezvous import device_of_rank, join
+from expkit.drivers.paddle.strategy import check_fleet, looks_for_unused, wrapper_arguments
+from expkit.launch.environment import find_place
+
+log = logging.getLogger(__name__)
+
+GradientSync = Literal["auto", "flat", "native"]
+
+_ONE_BUCKET_BYTES = 25 * 2**20
+"""Up to here the wrapper would have one bucket, and nothing to do while it travels."""
+
+
+class PaddleFleetDriver(PaddleDriver):
+    """Runs a `paddle.nn.Layer` on several ranks, each with the whole model and its own samples.
+
+    Args:
+        device: ``auto`` (a GPU for each rank where there are some, else the CPU), -1 for the same,
+            ``cpu``, ``gpu``, or a list with one entry for each rank of this machine.
+        precision, compile, num_threads, loss_scale, loss_scale_growth_every: see `PaddleDriver`.
+        backend: of paddle.distributed; None = nccl on GPUs, else gloo.
+        timeout_s: how long ranks wait for the slowest of them.
+        gradient_sync: ``flat`` (one buffer, one all-reduce after the last micro-batch), ``native``
+            (`paddle.DataParallel`: bucket by bucket during the backward), or ``auto``: flat where
+            unused parameters are looked for, or all gradients would fit into one bucket.
+        find_unused_parameters: whether the loss may not depend on all parameters.
+        data_parallel: arguments of `paddle.DataParallel`; ``auto`` is then native.
+        fleet: ``is_collective`` (true), ``role_maker`` (null, or an object) and ``strategy``: what
+            `paddle.distributed.fleet` is started with.
+
+    Raises:
+        ConfigError: options that are unknown, contradict each other or have no effect.
+        DriverError: this process is no rank.
+        RankError: the other ranks did not come.
+    """
+
+    def __init__(
+        self,
+        device: str | int | Sequence[int | str] = "auto",
+        precision: str = "fp32",
+        compile: bool = False,
+        num_threads: int | None = None,
+        loss_scale: float = 65536.0,
+        loss_scale_growth_every: int = 2000,
+        backend: str | None = None,
+        timeout_s: float = 600.0,
+        gradient_sync: str = "auto",
+        find_unused_parameters: bool = False,
+        data_parallel: Mapping[str, Any] | None = None,
+        fleet: Mapping[str, Any] | None = None,
+    ) -> None:
+        options = dict(fleet or {})
+        check_fleet(options)
+        arguments = _wrapper_arguments(gradient_sync, dict(data_parallel or {}), options)
+        find_unused = find_unused_parameters or looks_for_unused(options)
+        place = find_place()
+        own = device_of_rank(device, place)
+        group = join(place, own, backend, options, timeout_s)
+        super().__init__(
+            device=own,
+            precision=precision,
+            compile=compile,
+            num_threads=num_threads,
+            loss_scale=loss_scale,
+            loss_scale_growth_every=loss_scale_growth_every,
+            parallel=Replicated(group, gradient_sync, find_unused, arguments),
+        )
+
+
+class Replicated(Parallel):
+    """Each rank has the whole model; gradients are summed.
+
+    Args:
+        group: the ranks.
+        gradient_sync: ``auto``, ``flat`` or ``native``.
+        find_unused: whether a parameter may be without gradient on some or all ranks.
+        arguments: of the native wrapper.
+    """
+
+    def __init__(
+        self,
+        group: ProcessGroup,
+        gradient_sync: str,
+        find_unused: bool,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        self.group: ProcessGroup = group
+        self.loss_factor = 1.0
+        self._gradient_sync = gradient_sync
+        self._find_unused = find_unused
+        self._arguments = arguments
+        self._is_window_start = True
+
+    def place(self, model: nn.Layer) -> nn.Layer:
+        """See `Parallel.place`."""
+        if isinstance(model, paddle.DataParallel):
+            inner: nn.Layer = model._layers
+            if hasattr(inner, "train_step"):
+                log.warning(
+                    "the model is wrapped already, and its wrapper cannot reach train_step: its "
+                    "forward is called instead. Hand over the plain model to use train_step"
+                )
+            self._exchange: GradientExchange = NativeExchange(self.group, inner, model)
+        else:
+            inner = model
+            make_same(inner, self.group)
+            self._exchange = self._choose(inner)
+        self.loss_factor = self._exchange.loss_factor
+        self._buffers = Buffers(inner, self.group)
+        self._is_window_start = True
+        return inner
+
+    def training(self, model: nn.Layer, binding: Binding) -> Call:
+        """See `Parallel.training`."""
+        return self._exchange.training(model, binding)
+
+    def evaluation(self, model: nn.Layer, binding: Binding) -> Call:
+        """See `Parallel.evaluation`; each rank evaluates by itself."""
+        return binding.bind(model, "evaluate_step")
+
+    def begin(self, sync: bool) -> None:
+        """See `Parallel.begin`."""
+        if self._is_window_start:
+            self._is_window_start = False
+            if self._buffers.exist:
+                self._buffers.begin()
+        self._exchange.begin(sync)
+
+    def exchange(self, parameters: Sequence[Tensor]) -> None:
+        """See `Parallel.exchange`."""
+        self._is_window_start = True
+        if not self._buffers.exist:
+            self._exchange.exchange(parameters, (), None)
+            return
+        buffers = self._buffers
+        sums, noticed = self._exchange.exchange(parameters, buffers.changes(), buffers.notice)
+        buffers.take(sums, noticed)
+
+    def _choose(self, model: nn.Layer) -> GradientExchange:
+        sync = self._gradient_sync
+        if sync == "auto":
+            size = sum(p.size * p.element_size() for p in model.parameters() if not p.stop_gradient)
+            is_small = size <= _ONE_BUCKET_BYTES or self._find_unused
+            sync = "flat" if is_small and not self._arguments else "native"
+        if sync == "flat":
+            return FlatExchange(self.group, model, self._find_unused)
+        return NativeExchange(self.group, model, None, self._find_unused, self._arguments)
+
+
+def make_same(model: nn.Layer, group: ProcessGroup) -> None:
+    """Give a model the parameters and buffers of rank 0.
+
+    Raises:
+        DriverError: the ranks have built different models.
+    """
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    text = repr([(path, list(t.shape), str(t.dtype), t.stop_gradient) for path, t in tensors])
+    others = group.all_gather(zlib.crc32(text.encode()))
+    if len(set(others)) > 1:
+        different = [rank for rank, other in enumerate(others) if other != others[0]]
+        raise DriverError(
+            f"the ranks have built different models: ranks {different} have other parameters, "
+            "buffers, shapes or types than rank 0, or have frozen others"
+        )
+    group.broadcast_tensors([tensor for _, tensor in tensors])
+
+
+def _wrapper_arguments(
+    gradient_sync: str, arguments: dict[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of the native wrapper, from ``data_parallel`` and from fleet's strategy."""
+    if gradient_sync not in get_args(GradientSync):
+        message = f"is {gradient_sync!r}; allowed: {', '.join(get_args(GradientSync))}"
+        raise ConfigError([Problem("driver.gradient_sync", message, "driver.gradient_sync=auto")])
+    check_arguments(arguments)
+    of_fleet = wrapper_arguments(options)
+    keys = ["driver.data_parallel"] if arguments else []
+    keys += ["driver.fleet.strategy"] if of_fleet else []
+    if keys and gradient_sync == "flat":
+        message = "has no effect with driver.gradient_sync=flat, which uses no wrapper"
+        hint = "driver.gradient_sync=native"
+        raise ConfigError([Problem(key, message, hint) for key in keys])
+    twice = [name for name in of_fleet if name in arguments]
+    if twice:
+        message = "is given in driver.fleet.strategy too; allowed: one of them"
+        key = f"driver.data_parallel.{twice[0]}"
+        raise ConfigError([Problem(key, message, f"~{key}")])
+    return arguments | of_fleet

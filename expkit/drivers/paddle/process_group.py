@@ -1,0 +1,146 @@
+"""The ranks of a run as a process group of paddle.distributed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from numpy.typing import NDArray
+from paddle import Tensor
+
+from expkit.core.collective import Collective, Flags, ReduceOp
+from expkit.core.errors import RankError
+from expkit.drivers.paddle.meeting import Meeting
+
+_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+
+_FAILURES = (RuntimeError, OSError)
+"""What Paddle raises where a connection is closed or a time is over."""
+
+
+class ProcessGroup(Collective):
+    """What ranks tell each other by paddle.distributed.
+
+    Paddle's gloo waits 30 seconds for the slowest rank and no more, so before each collective on
+    the host the ranks meet, for as long as ``timeout_s`` allows. The gradients go without: meeting
+    would cost a third of a small exchange.
+
+    Args:
+        local_rank: number of this process on its machine.
+        timeout_s: how long a collective waits for the slowest rank.
+        meeting: where the ranks wait for each other.
+    """
+
+    def __init__(self, *, local_rank: int, timeout_s: float, meeting: Meeting) -> None:
+        super().__init__()
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self.local_rank = local_rank
+        self._timeout_s = timeout_s
+        self._meeting = meeting
+
+    # -- collectives -------------------------------------------------------------------------------
+
+    def all_reduce(self, array: NDArray[Any], op: ReduceOp = "sum") -> NDArray[Any]:
+        """See `Collective.all_reduce`."""
+        if op not in _OPS:
+            raise ValueError(f"op is {op!r}; allowed: {', '.join(_OPS)}")
+        array = np.array(array)
+        if array.dtype not in (np.float64, np.int64):
+            raise ValueError(f"the array is of {array.dtype}; allowed: float64, int64")
+        if not array.size:
+            return array
+        tensor = paddle.to_tensor(array.reshape(-1))
+        with self._together("all_reduce"):
+            dist.all_reduce(tensor, _OPS[op])
+        return tensor.numpy().reshape(array.shape)
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """See `Collective.all_gather`."""
+        values: list[Any] = []
+        with self._together("all_gather"):
+            dist.all_gather_object(values, value)
+        return values
+
+    def broadcast(self, value: Any, src: int = 0) -> Any:
+        """See `Collective.broadcast`."""
+        if not 0 <= src < self.world_size:
+            raise ValueError(f"src is {src}; allowed: ranks 0 to {self.world_size - 1}")
+        values = [value if self.rank == src else None]
+        with self._together("broadcast"):
+            dist.broadcast_object_list(values, src)
+        return value if self.rank == src else values[0]
+
+    def barrier(self) -> None:
+        """See `Collective.barrier`."""
+        self._meeting.wait("barrier", self._timeout_s)
+
+    # -- tensors -----------------------------------------------------------------------------------
+
+    def sum_tensor(self, tensor: Tensor) -> None:
+        """Replace a tensor on the device by its sum over all ranks."""
+        try:
+            dist.all_reduce(tensor)
+        except _FAILURES as error:
+            raise self.failure("all_reduce of tensors", error) from error
+
+    def tell(self, numbers: Tensor) -> list[Any]:
+        """The greatest of each number over all ranks."""
+        try:
+            dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        except _FAILURES as error:
+            raise self.failure("all_reduce of numbers", error) from error
+        told: list[Any] = numbers.tolist()
+        return told
+
+    @paddle.no_grad()
+    def broadcast_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors on the device by those of rank 0."""
+        by_dtype: dict[Any, list[Tensor]] = {}
+        for tensor in tensors:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+        with self._together("broadcast of tensors"):
+            for alike in by_dtype.values():
+                flat = paddle.concat([tensor.detach().reshape([-1]) for tensor in alike])
+                dist.broadcast(flat, 0)
+                start = 0
+                for tensor in alike:
+                    stop = start + math.prod(tensor.shape)
+                    tensor.set_value(flat[start:stop].reshape(tensor.shape))
+                    start = stop
+
+    # -- flags -------------------------------------------------------------------------------------
+
+    def answer(self, flags: Sequence[bool]) -> None:
+        """Keep what the ranks told each other when they exchanged gradients."""
+        self._answers = tuple(flags)
+
+    def answers(self) -> Flags:
+        """See `Collective.answers`."""
+        return self._answers
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _together(self, what: str) -> Iterator[None]:
+        """Begins when all ranks are there; turns errors of the collective into a `RankError`."""
+        self._meeting.wait(what, self._timeout_s)
+        try:
+            yield
+        except _FAILURES as error:
+            raise self.failure(what, error) from error
+
+    def failure(self, what: str, error: Exception) -> RankError:
+        """The error for a collective that failed."""
+        lines = [line for line in str(error).splitlines() if line.strip(" -")]
+        return RankError(
+            f"{what} on rank {self.rank} of {self.world_size} failed: another rank is gone, or did "
+            f"not come within 30 s, which Paddle's gloo has fixed (driver.timeout_s="
+            f"{self._timeout_s:g} holds where ranks wait for each other): "
+            f"{lines[-1].strip() if lines else type(error).__name__}"
+        )

@@ -1,0 +1,121 @@
+"""What the ways in which ranks sum their gradients have in common."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from expkit.core.binding import Binding, Call
+from expkit.core.errors import DriverError
+from expkit.drivers.torch.process_group import ProcessGroup
+
+
+class GradientExchange(ABC):
+    """Sums gradients over ranks that hold the same model.
+
+    Attributes:
+        loss_factor: see `Parallel.loss_factor`.
+    """
+
+    loss_factor: float
+
+    @abstractmethod
+    def training(self, model: nn.Module, binding: Binding) -> Call:
+        """See `Parallel.training`."""
+
+    @abstractmethod
+    def begin(self, sync: bool) -> None:
+        """See `Parallel.begin`."""
+
+    @abstractmethod
+    def backward(self, total: Tensor) -> None:
+        """See `Parallel.backward`."""
+
+    @abstractmethod
+    def exchange(
+        self, parameters: Sequence[Tensor], passengers: Sequence[Tensor], notice: bool | None
+    ) -> tuple[Sequence[Tensor], bool]:
+        """See `Parallel.exchange`.
+
+        Args:
+            parameters: whose gradients are summed.
+            passengers: tensors that are summed on the way.
+            notice: a flag; None where no rank has one.
+
+        Returns:
+            The sums of the passengers, and whether any rank gave notice.
+        """
+
+
+class Agreement:
+    """Makes sure, before a window's last forward, that all ranks train the same parameters.
+
+    A wrapper would wait for ever for a gradient that another rank does not compute. The flags of
+    the group travel along.
+
+    Args:
+        group: the ranks.
+        model: whose parameters are trained.
+    """
+
+    def __init__(self, group: ProcessGroup, model: nn.Module) -> None:
+        self._group = group
+        self._parameters = list(model.parameters())
+        self._trained: list[bool] | None = None
+        self._flags: list[bool] = []
+
+    def reach(self) -> bool:
+        """Agree; a collective.
+
+        Returns:
+            Whether other parameters are trained than the last time.
+        """
+        trained = [p.requires_grad for p in self._parameters]
+        own = zlib.crc32(bytes(trained))
+        greatest, least, *flags = self._group.tell([own, -own, *self._group.raised()])
+        if greatest != -least:
+            raise DriverError(
+                "the ranks do not train the same parameters: each rank must freeze, and train "
+                "again, the same ones at the same step"
+            )
+        self._flags = [flag > 0 for flag in flags]
+        has_changed = self._trained is not None and trained != self._trained
+        self._trained = trained
+        return has_changed
+
+    def answer(self) -> None:
+        """Let the group answer the flags that have travelled."""
+        self._group.answer(self._flags)
+
+
+@contextmanager
+def told_apart(group: ProcessGroup, what: str) -> Iterator[None]:
+    """Turns those errors of a wrapped model that are errors of a collective into a `RankError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
+            raise group.failure(what, error) from error
+        raise
+
+
+def names_of(model: nn.Module, parameters: Sequence[Tensor]) -> str:
+    """The paths of parameters, as an error shows them."""
+    paths: Mapping[int, str] = {id(p): path for path, p in model.named_parameters()}
+    shown = [paths.get(id(p), "?") for p in parameters[:5]]
+    return ", ".join(shown) + (f" and {len(parameters) - 5} more" if len(parameters) > 5 else "")
+
+
+def unused_error(
+    names: str, rank: int, hint: str = "driver.find_unused_parameters=true"
+) -> DriverError:
+    """The error for parameters that the loss does not depend on."""
+    return DriverError(
+        f"on rank {rank} the loss does not depend on {names}: no gradient reached them in this "
+        f"step. If that is meant: {hint}, or freeze them by requires_grad_(False)"
+    )

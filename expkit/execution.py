@@ -1,0 +1,150 @@
+"""One rank of a job from its log to its outcome; rank 0 keeps the run's status as well."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from expkit.core.errors import ExpkitError, RankError
+from expkit.core.result import Result
+from expkit.job import Job
+from expkit.launch.environment import Place
+from expkit.launch.signals import StopSignals
+from expkit.outcome import Outcome, arose_elsewhere, resume_command, shown, summary
+from expkit.run.lock import RunLock
+from expkit.run.logs import IN_FILE_ONLY, RunLog
+from expkit.worker import Pulse, work
+
+log = logging.getLogger(__name__)
+
+
+class Execution:
+    """Carries out a job as one rank of it. Errors end in the outcome, not in a traceback.
+
+    Args:
+        job: what is to be done.
+        place: this process among the ranks; None where it is the only one.
+        follow: told how to see whether the work goes on.
+
+    Attributes:
+        failure: the error that ended the work here; None where none did.
+    """
+
+    def __init__(
+        self, job: Job, place: Place | None = None, follow: Callable[[Pulse], None] | None = None
+    ) -> None:
+        self.failure: BaseException | None = None
+        self._job = job
+        self._run = job.open()
+        self._rank, self._world_size = (place.rank, place.world_size) if place else (0, 1)
+        self._speaks = self._rank == 0 or not (place and place.is_supervised)
+        self._follow = follow or (lambda _: None)
+        self._signals = StopSignals()
+        self._has_begun = False
+        self._started = time.monotonic()
+
+    def carry_out(self) -> Outcome:
+        """Do the work, and keep and say how it ended."""
+        job, run = self._job, self._run
+        with self._signals, self._ownership(), self._log() as run_log:
+            try:
+                if job.changes is None:  # a run that goes on stays as it was until it can
+                    self._begin()
+                log.info("run      %s", shown(run.path))
+                result = work(job, run, run_log, self._signals, self._begin, self._follow)
+            except KeyboardInterrupt as stop:
+                return self._interrupted(str(stop) or "KeyboardInterrupt", None)
+            except (Exception, SystemExit) as error:
+                return self._failed(error)
+            return self._ended(result)
+
+    @contextmanager
+    def _ownership(self) -> Iterator[None]:
+        """Rank 0 holds the run directory, for all."""
+        if self._rank:
+            yield
+        else:
+            with RunLock(self._run.path, self._run.status_file):
+                yield
+
+    def _log(self) -> RunLog:
+        return RunLog(self._run.path, self._rank, console=self._speaks)
+
+    def _begin(self) -> None:
+        """Enter the status ``running``; from here on the status follows the run."""
+        job, config = self._job, self._job.config
+        if self._rank or self._has_begun:
+            return
+        for change in job.changes or ():
+            log.info("changed  %s", change)
+        if job.changes:
+            job.keep_config()
+        self._run.start(
+            argv=["expkit", *job.argv],
+            task=config["task"],
+            driver=job.driver,
+            world_size=self._world_size,
+            seed=config["seed"],
+            name=config["name"],
+            tags=config["tags"],
+        )
+        self._has_begun = True
+
+    def _ended(self, result: Result) -> Outcome:
+        """A run that ended by itself, or in order after a stop signal."""
+        if result.status == "interrupted":
+            return self._interrupted(result.reason or "a stop signal", result)
+        if result.status == "failed":  # trainer.on_exception=ignore: told already, and no failure
+            self._run.fail(ExpkitError(result.reason), "")
+            return self._outcome("failed", 0, result.objective, result.reason)
+        if self._has_begun:
+            self._run.complete(result.to_dict())
+        for line in summary(self._run, self._job.config["task"], result):
+            log.info(line)
+        return self._outcome("completed", 0, result.objective)
+
+    def _interrupted(self, reason: str, result: Result | None) -> Outcome:
+        if self._has_begun:
+            self._run.interrupt(reason, result.to_dict() if result else None)
+        log.warning("interrupted by %s%s", reason, f" after step {result.steps}" if result else "")
+        if result and any(self._run.checkpoints.glob("step-*")):
+            log.info("go on    %s", resume_command(self._run.path, self._job.argv))
+        objective = result.objective if result else None
+        exit_code = self._signals.exit_code_of(reason)
+        return self._outcome("interrupted", exit_code, objective, reason)
+
+    def _failed(self, error: BaseException) -> Outcome:
+        """What expkit raises on purpose is told in its own words, all else by its traceback."""
+        self.failure = error
+        if self._has_begun:
+            self._run.fail(error, "".join(traceback.format_exception(error)))
+        # The rank that failed has more to say than those which noticed it.
+        where = IN_FILE_ONLY if isinstance(error, RankError) else {}
+        for text in told(error):
+            log.error("%s", text, extra=where)
+        log.info("failed; the log is in %s", shown(self._run.path), extra=where)
+        exit_code = error.exit_code if isinstance(error, ExpkitError) else 1
+        return self._outcome("failed", exit_code, None, in_a_line(error))
+
+    def _outcome(
+        self, status: str, exit_code: int, objective: float | None, error: str | None = None
+    ) -> Outcome:
+        seconds = round(time.monotonic() - self._started, 3)
+        return Outcome(status, exit_code, objective, self._run.path, seconds, error)
+
+
+def told(error: BaseException) -> Iterator[str]:
+    """What an error says to the user: the traceback of other people's code, then our own words."""
+    cause = error.__cause__ if isinstance(error, ExpkitError) else error
+    if cause is not None and (cause is error or arose_elsewhere(cause)):
+        yield "".join(traceback.format_exception(cause)).rstrip()
+    if cause is not error:
+        yield str(error)
+
+
+def in_a_line(error: BaseException) -> str:
+    """Type and message of an error."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]

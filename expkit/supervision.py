@@ -1,0 +1,107 @@
+"""A distributed job on one machine: its ranks are started, watched, and started again if asked."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from expkit.core.errors import RankError, RunDirectoryError
+from expkit.job import Job
+from expkit.launch.devices import ranks_of
+from expkit.launch.supervisor import Ended, RankFailure, Supervisor
+from expkit.outcome import Outcome, shown
+from expkit.run.logs import RunLog
+
+log = logging.getLogger(__name__)
+
+RANK_COMMAND = (sys.executable, "-m", "expkit.rank")
+
+
+def supervise(job: Job) -> Outcome:
+    """Carry out a distributed job in processes of its own; this one only watches.
+
+    Args:
+        job: with its run directory.
+
+    Returns:
+        What rank 0 told, or why the ranks failed.
+    """
+    restarts = job.config["driver"]["max_restarts"]
+    while True:
+        ended = _start(job)
+        if not ended.failures:
+            return _outcome(job, ended)
+        cause = ended.failures[0]
+        if ended.stopped_by is not None or job.attempt >= restarts or ended.exit_code == 2:
+            return _failed(job, ended)
+        job = job.again()
+        with RunLog(job.open().path):
+            log.warning(
+                "%s; start %d of %d, from %s",
+                _in_a_line(cause),
+                job.attempt + 1,
+                restarts + 1,
+                "the last checkpoint" if job.config["resume"] else "the beginning",
+            )
+
+
+def _start(job: Job) -> Ended:
+    driver = job.config["driver"]
+    devices = ranks_of(driver["num_processes"], driver["device"])
+    supervisor = Supervisor(
+        command=RANK_COMMAND,
+        job=job.to_json(),
+        framework=driver["framework"],
+        num_processes=len(devices),
+        devices=devices,
+        logs=job.open().logs,
+        worker_output=driver["worker_output"],
+        timeout_s=driver["timeout_s"],
+        attempt=job.attempt,
+    )
+    return supervisor.run()
+
+
+def _outcome(job: Job, ended: Ended) -> Outcome:
+    """What rank 0 told of the end; nothing where the ranks were stopped before it could."""
+    if ended.outcome is not None:
+        return Outcome(**{**ended.outcome, "directory": Path(job.path)})
+    run = job.open()
+    reason = ended.stopped_by.name if ended.stopped_by is not None else "a stop signal"
+    with RunLog(run.path):
+        log.warning("interrupted by %s", reason)
+    if run.info()["status"] in ("created", "running"):  # else one that goes on stays as it was
+        run.interrupt(reason)
+    return Outcome("interrupted", ended.exit_code, None, run.path, 0.0, reason)
+
+
+def _failed(job: Job, ended: Ended) -> Outcome:
+    """Tell the cause, once, and keep it where rank 0 could not."""
+    cause = ended.failures[0]
+    run = job.open()
+    with RunLog(run.path):
+        if not _is_told(ended):
+            if cause.traceback and not cause.is_shown:
+                log.error("%s", cause.traceback)
+            log.error("%s", _in_a_line(cause))
+            log.info("failed; the logs are in %s", shown(run.path))
+    try:
+        info = run.info()
+        if info["status"] in ("running", "failed"):
+            run.fail(RankError(_in_a_line(cause)), cause.traceback)
+    except RunDirectoryError as error:
+        sys.stderr.write(f"{error}\n")
+    return Outcome("failed", ended.exit_code, None, run.path, 0.0, _in_a_line(cause))
+
+
+def _is_told(ended: Ended) -> bool:
+    """Whether rank 0, which has the console, has said what there is to say."""
+    what = ended.failures[0].what
+    return any(
+        each.rank == 0 and each.is_reported and each.what == what for each in ended.failures
+    )
+
+
+def _in_a_line(failure: RankFailure) -> str:
+    return f"rank {failure.rank}: {failure.what.splitlines()[0]}"

@@ -1,0 +1,1 @@
+"""What the facts of `expkit.testing.DistributedSuite` call on each rank."""
