@@ -66,10 +66,11 @@ def _experiment(argv: Sequence[str]) -> int:
     from expkit.config.validation import check
 
     composition = check(overrides, config_dir=arguments.config_dir, multirun=arguments.multirun)
+    config = composition.config
     for note in composition.notes:
         _tell(f"note: {note}")
     place = find_place()
-    if place is not None and place.world_size > 1:
+    if place is not None and (place.world_size > 1 or "num_processes" in config["driver"]):
         from expkit.rank import run_in_place
 
         return run_in_place(composition, argv, place, arguments.multirun)

@@ -40,7 +40,8 @@ class Execution:
         self._job = job
         self._run = job.open()
         self._rank, self._world_size = (place.rank, place.world_size) if place else (0, 1)
-        self._speaks = self._rank == 0 or not (place and place.is_supervised)
+        self._is_supervised = place is not None and place.is_supervised
+        self._speaks = self._rank == 0 or not self._is_supervised
         self._follow = follow or (lambda _: None)
         self._signals = StopSignals()
         self._has_begun = False
@@ -109,7 +110,9 @@ class Execution:
     def _interrupted(self, reason: str, result: Result | None) -> Outcome:
         if self._has_begun:
             self._run.interrupt(reason, result.to_dict() if result else None)
-        log.warning("interrupted by %s%s", reason, f" after step {result.steps}" if result else "")
+        if result or not self._is_supervised:  # else the supervisor tells, which knows what for
+            after = f" after step {result.steps}" if result else ""
+            log.warning("interrupted by %s%s", reason, after)
         if result and any(self._run.checkpoints.glob("step-*")):
             log.info("go on    %s", resume_command(self._run.path, self._job.argv))
         objective = result.objective if result else None

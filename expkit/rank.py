@@ -6,10 +6,13 @@ input. Under another launcher each rank has the whole command line, and rank 0 d
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 from expkit.builder import make_driver
 from expkit.config.validation import Composition
@@ -51,7 +54,11 @@ def run_in_place(
         return 1  # rank 0 says why
     if job is None:
         return 0
-    return Execution(job, place).carry_out().exit_code
+    execution = Execution(job, place)
+    outcome = execution.carry_out()
+    if execution.failure is not None:
+        _leave_at_once(outcome.exit_code)
+    return outcome.exit_code
 
 
 def _check_place(composition: Composition, place: Place, multirun: bool) -> None:
@@ -92,18 +99,32 @@ def main() -> None:
     outcome = execution.carry_out()
     failure = execution.failure
     if failure is not None:
-        text = "\n".join(told(failure))
         control.error(
             in_a_line(failure),
-            text,
+            _details(failure),
             is_consequence=isinstance(failure, RankError),
             exit_code=outcome.exit_code,
         )
+        _leave_at_once(outcome.exit_code)
     elif place is None or place.rank == 0:
         control.outcome({**asdict(outcome), "directory": str(outcome.directory)})
     else:
         control.done()
     sys.exit(outcome.exit_code)
+
+
+def _details(failure: BaseException) -> str:
+    """What is to be told of a failure before the line that names it."""
+    *parts, last = told(failure)
+    return "\n".join(parts if last == str(failure) and "\n" not in last else [*parts, last])
+
+
+def _leave_at_once(exit_code: int) -> NoReturn:
+    """End without taking leave of the other ranks, which after an error might not answer."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(exit_code)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
-from pathlib import Path
+from typing import Any
 
 from expkit.core.errors import RankError, RunDirectoryError
 from expkit.job import Job
 from expkit.launch.devices import ranks_of
 from expkit.launch.supervisor import Ended, RankFailure, Supervisor
 from expkit.outcome import Outcome, shown
+from expkit.run.directory import RunDirectory
 from expkit.run.logs import RunLog
+
+Info = dict[str, Any]
+"""What ``run.json`` says."""
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +32,17 @@ def supervise(job: Job) -> Outcome:
         What rank 0 told, or why the ranks failed.
     """
     restarts = job.config["driver"]["max_restarts"]
+    run = job.open()
+    before = run.look_after()
     while True:
         ended = _start(job)
         if not ended.failures:
-            return _outcome(job, ended)
+            return _outcome(run, before, ended)
         cause = ended.failures[0]
         if ended.stopped_by is not None or job.attempt >= restarts or ended.exit_code == 2:
-            return _failed(job, ended)
+            return _failed(run, before, ended)
         job = job.again()
-        with RunLog(job.open().path):
+        with RunLog(run.path):
             log.warning(
                 "%s; start %d of %d, from %s",
                 _in_a_line(cause),
@@ -63,44 +69,58 @@ def _start(job: Job) -> Ended:
     return supervisor.run()
 
 
-def _outcome(job: Job, ended: Ended) -> Outcome:
+def _outcome(run: RunDirectory, before: Info, ended: Ended) -> Outcome:
     """What rank 0 told of the end; nothing where the ranks were stopped before it could."""
     if ended.outcome is not None:
-        return Outcome(**{**ended.outcome, "directory": Path(job.path)})
-    run = job.open()
+        outcome = Outcome(**{**ended.outcome, "directory": run.path})
+        if outcome.status == "interrupted" and not _has_trained(run, before):
+            _tell_of_stop(run, str(outcome.error))
+        return outcome
     reason = ended.stopped_by.name if ended.stopped_by is not None else "a stop signal"
-    with RunLog(run.path):
-        log.warning("interrupted by %s", reason)
+    _tell_of_stop(run, reason)
     if run.info()["status"] in ("created", "running"):  # else one that goes on stays as it was
         run.interrupt(reason)
     return Outcome("interrupted", ended.exit_code, None, run.path, 0.0, reason)
 
 
-def _failed(job: Job, ended: Ended) -> Outcome:
+def _failed(run: RunDirectory, before: Info, ended: Ended) -> Outcome:
     """Tell the cause, once, and keep it where rank 0 could not."""
     cause = ended.failures[0]
-    run = job.open()
-    with RunLog(run.path):
-        if not _is_told(ended):
+    if not _is_told(ended):
+        with RunLog(run.path):
             if cause.traceback and not cause.is_shown:
                 log.error("%s", cause.traceback)
             log.error("%s", _in_a_line(cause))
             log.info("failed; the logs are in %s", shown(run.path))
+        _keep(run, before, cause)
+    return Outcome("failed", ended.exit_code, None, run.path, 0.0, _in_a_line(cause))
+
+
+def _keep(run: RunDirectory, before: Info, cause: RankFailure) -> None:
+    """Enter the status ``failed``; a run that was to go on, and could not, stays as it was."""
     try:
         info = run.info()
-        if info["status"] in ("running", "failed"):
+        if info != before or info["status"] in ("created", "running"):
             run.fail(RankError(_in_a_line(cause)), cause.traceback)
     except RunDirectoryError as error:
         sys.stderr.write(f"{error}\n")
-    return Outcome("failed", ended.exit_code, None, run.path, 0.0, _in_a_line(cause))
+
+
+def _has_trained(run: RunDirectory, before: Info) -> bool:
+    """Whether rank 0 got as far as to a result, of which it has told."""
+    info = run.info()
+    return info != before and info["result"] is not None
+
+
+def _tell_of_stop(run: RunDirectory, reason: str) -> None:
+    with RunLog(run.path):
+        log.warning("interrupted by %s", reason)
 
 
 def _is_told(ended: Ended) -> bool:
     """Whether rank 0, which has the console, has said what there is to say."""
     what = ended.failures[0].what
-    return any(
-        each.rank == 0 and each.is_reported and each.what == what for each in ended.failures
-    )
+    return any(each.rank == 0 and each.is_reported and each.what == what for each in ended.failures)
 
 
 def _in_a_line(failure: RankFailure) -> str:

@@ -199,7 +199,7 @@ class Trainer:
             self._end_epoch()
         if self._limits.reached(progress):
             log.info("nothing to train: at %s, with %s", progress, self._limits)
-        self.driver.group.agree()
+        self._agree()
         while not self._done():
             self._epoch()
         self._agree_on_the_end()
@@ -242,16 +242,24 @@ class Trainer:
         self.progress.epoch += 1
         self.progress.epoch_step = 0
         self.events.fire("epoch_end", self.context)
-        self.driver.group.agree()
+        self._agree()
 
     def _done(self) -> bool:
         """Whether to leave: decided together, so that all ranks leave at the same step."""
         if self._limits.reached(self.progress):
             return True
-        if self._limits.is_over_time(self.progress):
-            self.context.request_stop(f"trainer.max_time={self._limits.max_time:g} s is over")
+        self._look_at_the_clock()
         stop, _, _ = self.driver.group.answers()
         return stop
+
+    def _agree(self) -> None:
+        """Between two epochs: let all ranks know now what any of them has asked for."""
+        self._look_at_the_clock()
+        self.driver.group.agree()
+
+    def _look_at_the_clock(self) -> None:
+        if self._limits.is_over_time(self.progress):
+            self.context.request_stop(f"trainer.max_time={self._limits.max_time:g} s is over")
 
     def _agree_on_the_end(self) -> None:
         """Let all ranks know why they leave, so that they do the same from here on."""

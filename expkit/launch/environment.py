@@ -60,7 +60,7 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
     """This process's place; None where no launcher has started it as a rank.
 
     Raises:
-        ConfigError: a launcher's variables contradict each other.
+        ConfigError: a launcher's variables are incomplete.
     """
     env = os.environ if environment is None else environment
     try:
@@ -74,7 +74,7 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
         # one task, which starts the run as anybody would.
         if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
             return _from_slurm(env)
-    except (KeyError, ValueError) as error:
+    except (LookupError, ValueError) as error:
         message = f"the launcher's variables are incomplete: {error}"
         raise ConfigError([Problem("environment", message)]) from error
     return None
@@ -166,22 +166,31 @@ def _from_slurm(env: Mapping[str, str]) -> Place:
     size = int(env["SLURM_STEP_NUM_TASKS"])
     # The same on all tasks of the job, and another one for most other jobs on the machine.
     port = _SLURM_PORTS[int(env["SLURM_JOB_ID"]) % len(_SLURM_PORTS)]
-    here = env.get("SLURM_STEP_TASKS_PER_NODE", str(size)).split(",")[0].split("(")[0]
+    tasks = _tasks_per_node(env.get("SLURM_STEP_TASKS_PER_NODE", str(size)))
     return Place(
         launcher="slurm",
         rank=int(env["SLURM_PROCID"]),
         world_size=size,
         local_rank=int(env["SLURM_LOCALID"]),
-        local_world_size=int(here),
+        local_world_size=tasks[int(env.get("SLURM_NODEID", "0"))],
         address=env.get("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"])),
         port=int(env.get("MASTER_PORT", port)),
         attempt=int(env.get("SLURM_RESTART_COUNT", "0")),
     )
 
 
+def _tasks_per_node(text: str) -> list[int]:
+    """Slurm's short form of numbers: ``2(x3),1`` is 2, 2, 2, 1."""
+    tasks = []
+    for part in text.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        tasks += [int(count)] * int(times or "1")
+    return tasks
+
+
 def first_host(nodes: str) -> str:
     """The first host of Slurm's short form of a list: ``gpu-[003-007,9],cpu1`` is ``gpu-003``."""
-    found = re.match(r"([^,\[]+)(?:\[([^,\-\]]+)[^\]]*\])?", nodes)
+    found = re.match(r"([^,\[]+)(?:\[([^,\-\]]+)[^\]]*\]([^,]*))?", nodes)
     if found is None:
         raise ValueError(f"{nodes!r} names no host")
-    return found[1] + (found[2] or "")
+    return "".join(part or "" for part in found.groups())

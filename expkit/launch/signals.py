@@ -16,8 +16,8 @@ class StopSignals:
 
     Before somebody listens (``on_stop``), a signal raises KeyboardInterrupt at once. Then the first
     signal calls the listener, which lets the step under way finish and saves; another one raises
-    KeyboardInterrupt. Outside the main thread, where Python allows no handlers, nothing is changed; a
-    signal that is ignored, as SIGHUP is under nohup, stays so.
+    KeyboardInterrupt. Outside the main thread, where Python allows no handlers, nothing is changed;
+    a signal that is ignored, as SIGHUP is under nohup, stays so.
 
     Attributes:
         received: the first signal that came, or None.

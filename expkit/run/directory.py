@@ -174,10 +174,8 @@ class RunDirectory:
         Raises:
             RunDirectoryError: it cannot be written.
         """
-        before = self.info()
-        self._clock = WallClock()
+        before = self.look_after()
         began = self._clock.timestamp()
-        self._seconds_before = before.get("seconds", 0.0)
         self._status.update(
             {
                 "status": "running",
@@ -200,6 +198,12 @@ class RunDirectory:
             }
         )
         self._provenance = ProvenanceReader(Path.cwd(), self._add_provenance)
+
+    def look_after(self) -> dict[str, Any]:
+        """Count the seconds from here on; returns what ``run.json`` says before."""
+        before = self.info()
+        self._clock, self._seconds_before = WallClock(), before.get("seconds", 0.0)
+        return before
 
     def complete(self, result: Mapping[str, Any]) -> None:
         """Enter the status ``completed``.

@@ -156,6 +156,17 @@ def test_parts_are_split_by_what_they_are_for(tree):
     ]
 
 
+def test_what_belongs_to_a_rank_has_a_file_of_its_own():
+    ranks = {f"{rank:04d}": {"rng": {"x": np.arange(rank)}} for rank in range(12)}
+    state = {"model": {"w": np.ones(2)}, "ranks": ranks}
+    assert [name for name in files(state) if "rank" in name] == [
+        f"rank-{rank:04d}.json" for rank in range(12)
+    ]
+    back = through_files(state)
+    assert list(back["ranks"]) == list(ranks)
+    assert back["ranks"]["0011"]["rng"]["x"].tolist() == list(range(11))
+
+
 @pytest.mark.parametrize(
     ("value", "what"),
     [

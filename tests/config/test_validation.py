@@ -237,6 +237,29 @@ def test_missing_fact_about_the_data_names_both_options(problems):
             "trainer.limit_eval_batches",
         ),
         (["monitor=null", "trainer.load_best=true"], "trainer.load_best"),
+        (["driver.device=[0]"], "driver.device"),
+        (["driver.device=-1"], "driver.device"),
+        (["driver=torch_ddp", "trainer.on_exception=ignore"], "trainer.on_exception"),
+        (["driver=torch_ddp", "driver.device=cpu", "driver.backend=nccl"], "driver.backend"),
+        (
+            [
+                "driver=torch_ddp",
+                "driver.gradient_sync=flat",
+                "+driver.data_parallel.bucket_cap_mb=5",
+            ],
+            "driver.data_parallel",
+        ),
+        (
+            [
+                "driver=paddle_fleet",
+                "driver.gradient_sync=native",
+                "driver.find_unused_parameters=true",
+                "trainer.accumulate=2",
+            ],
+            "driver.find_unused_parameters",
+        ),
+        (["driver=torch_fsdp", "driver.precision=fp16"], "driver.precision"),
+        (["driver=torch", "driver.num_processes=2"], "driver.num_processes"),
         (["checkpoint=none", "checkpoint.keep_last=3"], "checkpoint.keep_last"),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from expkit.core.collective import SingleProcess
+from expkit.core.errors import RankError
 
 
 def test_a_world_of_one_is_the_identity():
@@ -33,3 +34,29 @@ def test_there_is_no_mean():
 def test_there_is_no_other_rank_to_hear_from():
     with pytest.raises(ValueError, match="src is 1"):
         SingleProcess().broadcast(0, src=1)
+
+
+def test_flags_of_a_world_of_one_are_answered_as_they_are():
+    group, flags = SingleProcess(), [False, False]
+    group.watch(lambda: tuple(flags))
+    assert group.answers() == (False, False)
+    flags[1] = True
+    assert group.answers() == group.agree() == (False, True)
+
+
+def test_rank_0_calls_for_all_and_keeps_its_own_error():
+    group = SingleProcess()
+    assert group.call_on_main(lambda: [1, 2]) == [1, 2]
+    with pytest.raises(KeyError, match="x"):
+        group.call_on_main(lambda: {}["x"])
+
+
+def test_other_ranks_hear_that_rank_0_failed():
+    class Second(SingleProcess):
+        def broadcast(self, value, src=0):
+            return (None, "KeyError: 'x'")
+
+    group = Second()
+    group.rank = 1
+    with pytest.raises(RankError, match="rank 0 failed: KeyError: 'x'"):
+        group.call_on_main(lambda: pytest.fail("only rank 0 calls"))

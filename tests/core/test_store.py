@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from expkit.core.collective import SingleProcess
 from expkit.core.errors import CheckpointError
-from expkit.core.store import MemoryStore
+from expkit.core.store import MemoryStore, SharedStore
 
 
 def saved(*scores):
@@ -41,3 +42,25 @@ def test_what_is_not_there_is_an_error_that_says_why(scores, where):
         store.load(where)
     store.close()
     store.close()
+
+
+def test_other_ranks_leave_the_store_to_rank_0():
+    class NoStore:
+        def __getattr__(self, name):
+            raise AssertionError(name)
+
+    group = SingleProcess()
+    group.rank, group.world_size = 1, 2
+    SharedStore(NoStore(), group).save({}, step=1, epoch=0, metrics={}, score=None)
+    SharedStore(NoStore(), group).wait_alone()
+
+
+def test_rank_0_shares_its_store():
+    store = SharedStore(MemoryStore(), SingleProcess())
+    assert store.best() is None
+    state = {"model": {"w": np.array([1])}}
+    store.save(state, step=1, epoch=0, metrics={}, score=0.5)
+    store.wait()
+    store.wait_alone()
+    assert store.best().step == 1
+    assert store.load_best()["model"]["w"].tolist() == [1]

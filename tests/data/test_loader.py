@@ -127,6 +127,20 @@ def test_evaluation_counts_each_sample_once_in_order(n, world_size):
     assert seen == list(range(n))
 
 
+@pytest.mark.parametrize("n", [97, 33, 3, 1])
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ranks_that_evaluate_in_step_have_equally_many_batches(n, world_size):
+    data = Data(None, {"x": np.arange(n)}, eval_batch_size=16)
+    by_rank = [
+        list(data.eval_loaders(rank=rank, world_size=world_size, in_step=True)[""].batches())
+        for rank in range(world_size)
+    ]
+    assert len({len(batches) for batches in by_rank}) == 1
+    assert sum(batch.size for batches in by_rank for batch in batches) == n
+    fillers = [b for batches in by_rank for b in batches if b.weights is not None]
+    assert all(b.weights.tolist() == [0.0] for b in fillers)
+
+
 def test_evaluation_can_be_repeated():
     loader = Data(None, {"x": np.arange(10)}).eval_loaders()[""]
     assert [b.indices.tolist() for b in loader.batches()] == [list(range(10))]

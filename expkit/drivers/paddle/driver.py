@@ -25,6 +25,8 @@ from expkit.core.loss_scale import LossScale
 from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
 from expkit.drivers.paddle.average import PaddleParameterAverage
 from expkit.drivers.paddle.device import find_device, to_device
+from expkit.drivers.paddle.filled import Filled
+from expkit.drivers.paddle.gradients import clip
 from expkit.drivers.paddle.losses import loss_function
 from expkit.drivers.paddle.optimizers import OptimizerSet
 from expkit.drivers.paddle.parallel import Parallel, SingleDevice
@@ -84,7 +86,7 @@ class PaddleDriver(Driver):
         self._sync = True
         self._finite: bool | None = None
         self._token_share: Tensor | None = None
-        self._constants: dict[tuple[Any, ...], Tensor] = {}
+        self._filled = Filled()
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -173,17 +175,6 @@ class PaddleDriver(Driver):
                 self._normalise_by_tokens(self._token_share)
                 self._token_share = None
 
-    def _filled(self, shape: Sequence[int], value: float, like: Tensor) -> Tensor:
-        """A cached tensor full of ``value``: making it anew would cost as much as a small layer."""
-        key = (tuple(shape), value, like.dtype)
-        tensor = self._constants.get(key)
-        if tensor is None:
-            if len(self._constants) > 64:  # loss scales and odd batch sizes come and go
-                self._constants.clear()
-            tensor = paddle.full(list(shape), value, dtype=like.dtype)
-            self._constants[key] = tensor
-        return tensor
-
     @paddle.no_grad()
     def _normalise_by_tokens(self, share: Tensor) -> None:
         """Divide by tokens in place of samples, by their ``share`` over the whole window."""
@@ -195,21 +186,10 @@ class PaddleDriver(Driver):
     def _gradients(self) -> list[Tensor]:
         return [p.grad for p in self._optimizers.parameters if p.grad is not None]
 
-    @paddle.no_grad()
     def clip_gradients(self, max_norm: float | None = None, max_value: float | None = None) -> Any:
         """See `Driver.clip_gradients`."""
         self._unscale()
-        gradients = self._gradients()
-        squares = [(gradient.astype("float32") ** 2).sum() for gradient in gradients]
-        norm = paddle.add_n(squares).sqrt() if squares else paddle.zeros([])
-        if max_norm is not None:
-            factor = paddle.clip(max_norm / (norm + 1e-6), max=1.0)
-            for gradient in gradients:
-                gradient.multiply_(factor.astype(gradient.dtype))
-        if max_value is not None:
-            for gradient in gradients:
-                gradient.clip_(-max_value, max_value)
-        return norm
+        return clip(self._gradients(), max_norm, max_value)
 
     def _unscale(self) -> None:
         """Take the loss scale out of the gradients, once in a step."""
@@ -284,9 +264,10 @@ class PaddleDriver(Driver):
 
     def state(self) -> StateTree:
         """See `Driver.state`."""
+        is_main = self.rank == 0
         return {
-            "model": self.model_state(),
-            "optimizer": self._optimizers.state(),
+            "model": self.model_state() if is_main else {},
+            "optimizer": self._optimizers.state() if is_main else {},
             "scaler": self._scale.state() if self._scale else {},
             "rng": rng_state(),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import socket
 import sys
@@ -219,6 +220,11 @@ def _check_same(world: _World, device: torch.device, backend: str | None) -> Non
 
 def _leave() -> None:
     """End the group; after an error it is left alone, for its end might wait for the others."""
-    if dist.is_initialized() and getattr(sys, "last_value", None) is None:
-        with suppress(RuntimeError):
-            dist.destroy_process_group()
+    if not dist.is_initialized() or getattr(sys, "last_value", None) is not None:
+        return
+    _worlds.clear()
+    with suppress(RuntimeError):
+        dist.destroy_process_group()
+    # Its threads end with the last reference to it. One that is still letting go of a tensor when
+    # the interpreter is gone would abort the process.
+    gc.collect()

@@ -47,11 +47,13 @@ def two(request):
     yield from ranks_of(request.param, 2)
 
 
-@pytest.fixture(scope="module", params=["torch", "paddle"])
-def three(request):
-    yield from ranks_of(request.param, 3)
+@pytest.fixture(scope="package")
+def three(two):
+    """Three ranks of the same framework."""
+    yield from ranks_of(two.framework, 3)
 
 
-@pytest.fixture(scope="module", params=["torch", "paddle"])
-def four(request):
-    yield from ranks_of(request.param, 4)
+@pytest.fixture(scope="module")
+def four(two):
+    """Four ranks of the same framework."""
+    yield from ranks_of(two.framework, 4)

@@ -144,6 +144,27 @@ class Act(Callback):
         self._act("epoch_end", context)
 
 
+class Interrupt(Callback):
+    """A stop signal that comes to the last rank in a given step."""
+
+    def __init__(self, step: int | None) -> None:
+        self._step = step
+        self.trainer: Trainer | None = None
+
+    def batch_start(self, context, batch, indices):
+        driver, is_due = context.driver, context.progress.step + 1 == self._step
+        if is_due and driver.rank == driver.world_size - 1:
+            self.trainer.interrupt("SIGTERM")
+
+
+def interrupted(trainer: Trainer, interrupt: Interrupt, step: int) -> Trainer:
+    """Run until the signal comes."""
+    interrupt.trainer = trainer
+    result = trainer.fit()
+    assert (result.status, result.steps) == ("interrupted", step)
+    return trainer
+
+
 class OwnWindows:
     """A user's own loader, which gives each rank what it says."""
 
