@@ -126,7 +126,10 @@ class Execution:
             self._run.fail(error, "".join(traceback.format_exception(error)))
         # The rank that failed has more to say than those which noticed it.
         where = IN_FILE_ONLY if isinstance(error, RankError) else {}
-        for text in told(error):
+        texts = list(told(error))
+        if self._rank == 0 and self._world_size > 1:  # the lines of other ranks name theirs
+            texts = [*details(error), f"rank 0: {in_a_line(error)}"]
+        for text in texts:
             log.error("%s", text, extra=where)
         log.info("failed; the log is in %s", shown(self._run.path), extra=where)
         exit_code = error.exit_code if isinstance(error, ExpkitError) else 1
@@ -146,6 +149,12 @@ def told(error: BaseException) -> Iterator[str]:
         yield "".join(traceback.format_exception(cause)).rstrip()
     if cause is not error:
         yield str(error)
+
+
+def details(error: BaseException) -> list[str]:
+    """What `told` gives but for words that `in_a_line` repeats."""
+    *texts, last = told(error)
+    return texts if last == str(error) and "\n" not in last else [*texts, last]
 
 
 def in_a_line(error: BaseException) -> str:

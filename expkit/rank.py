@@ -17,7 +17,7 @@ from typing import NoReturn
 from expkit.builder import make_driver
 from expkit.config.validation import Composition
 from expkit.core.errors import ConfigError, Problem, RankError
-from expkit.execution import Execution, in_a_line, told
+from expkit.execution import Execution, details, in_a_line
 from expkit.job import Job, is_distributed, make_job
 from expkit.launch.control import Control
 from expkit.launch.environment import Place, find_place
@@ -101,7 +101,7 @@ def main() -> None:
     if failure is not None:
         control.error(
             in_a_line(failure),
-            _details(failure),
+            "\n".join(details(failure)),
             is_consequence=isinstance(failure, RankError),
             exit_code=outcome.exit_code,
         )
@@ -111,12 +111,6 @@ def main() -> None:
     else:
         control.done()
     sys.exit(outcome.exit_code)
-
-
-def _details(failure: BaseException) -> str:
-    """What is to be told of a failure before the line that names it."""
-    *parts, last = told(failure)
-    return "\n".join(parts if last == str(failure) and "\n" not in last else [*parts, last])
 
 
 def _leave_at_once(exit_code: int) -> NoReturn:

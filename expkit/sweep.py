@@ -11,9 +11,10 @@ from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from expkit.config.handover import hand_to_hydra
-from expkit.config.schema import LISTED, LISTS
+from expkit.config.schema import GROUPS, LISTED, LISTS
 from expkit.config.validation import Composition, check
 from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
@@ -82,7 +83,7 @@ class _Sweep:
     ) -> None:
         self.stop_code: int | None = None
         self._path = path
-        self._given = [_for_hydra(text) for text in first.overrides]
+        self._given = {_for_hydra(text): text for text in first.overrides}
         self._argv = argv
         self._config_dir = config_dir
 
@@ -96,8 +97,9 @@ class _Sweep:
             KeyboardInterrupt: a stop signal ended it, and so the sweep.
         """
         number = int(HydraConfig.get().job.num)
-        overrides = list(HydraConfig.get().overrides.task)
-        own = [text for text in overrides if text not in self._given]
+        texts = list(HydraConfig.get().overrides.task)
+        overrides = [self._given.get(text, text) for text in texts]
+        own = [text for text in texts if text not in self._given]
         try:
             outcome = self._run(number, overrides, "-".join(own))
         except ExpkitError as error:  # this one cannot be run; the values of others may be right
@@ -142,9 +144,20 @@ def _outside_hydra() -> Iterator[None]:
 
 
 def _for_hydra(text: str) -> str:
-    """``+experiment=x`` as Hydra wants it: the defaults list has a place for it already."""
-    group = text.lstrip("+").partition("=")[0]
-    return text.lstrip("+") if group in LISTED and group not in LISTS else text
+    """An override as Hydra wants it.
+
+    ``+experiment=x`` is ``experiment=x``: the defaults list has a place for it already. A key that
+    only some of the swept options have would be refused, for Hydra composes with none of them
+    first; that each job has it has been checked.
+    """
+    key = text.lstrip("+").partition("=")[0]
+    if key in LISTED and key not in LISTS:
+        return text.lstrip("+")
+    group, _, inner = key.partition(".")
+    if group not in GROUPS or not inner or not text.startswith(key):
+        return text
+    is_swept = OverridesParser.create().parse_override(text).is_sweep_override()
+    return text if is_swept else f"++{text}"
 
 
 def _show(path: Path, jobs: Sequence[SweepJob], monitor: str | None) -> None:

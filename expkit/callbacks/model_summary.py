@@ -39,7 +39,7 @@ class ModelSummary(Callback):
         depth: components of a path that make up a part: 1 = the model's children, 2 = theirs.
     """
 
-    run_on = "main"
+    run_on = "all"  # where ranks hold parts of the model, its state comes from all of them
 
     def __init__(self, depth: int = 2) -> None:
         if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
@@ -48,9 +48,12 @@ class ModelSummary(Callback):
 
     def fit_start(self, context: Context) -> None:
         """Log the table."""
+        arrays = context.driver.model_state()
+        if context.driver.rank:
+            return
         # All frameworks name parameters so, and each parameter says whether it is trained.
         parameters = dict(context.driver.unwrap().named_parameters())
-        sizes = module_sizes(context.driver.model_state(), parameters, self._depth)
+        sizes = module_sizes(arrays, parameters, self._depth)
         for line in table(sizes):
             announce(log, line)
 

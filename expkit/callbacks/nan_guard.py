@@ -62,15 +62,16 @@ class NanGuard(Callback):
         sums = context.driver.read_losses(self._losses)
         indices, self._losses, self._indices = self._indices, [], []
         is_bad = ~np.isfinite(sums[:, 0])
-        # A gradient may be NaN though the loss is not: the slope of a root at 0, or a ReLU of NaN.
-        norm = 0.0 if context.driver.scales_loss else float(context.driver.clip_gradients())
         prefix = ""
-        if not is_bad.any() and not math.isfinite(norm):
+        if not context.driver.group.any_rank(bool(is_bad.any())):
+            # A gradient may be NaN though no loss is: the slope of a root at 0, or a ReLU of NaN.
+            # It is the same on all ranks, and may come from any sample.
+            norm = 0.0 if context.driver.scales_loss else float(context.driver.clip_gradients())
+            if math.isfinite(norm):
+                self._num_in_row = 0
+                return
             is_bad[:] = True
             prefix = f"gradient norm {norm:g}, "
-        if not context.driver.group.any_rank(bool(is_bad.any())):
-            self._num_in_row = 0
-            return
         own = [
             f"{prefix}loss {total / weight:g} on samples {_listed(samples)}"
             for (total, weight), samples, bad in zip(sums, indices, is_bad, strict=True)

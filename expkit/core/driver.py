@@ -285,7 +285,10 @@ class Driver(ABC):
 
     @abstractmethod
     def model_state(self) -> dict[str, NDArray[Any]]:
-        """Parameters and buffers by path, as host copies."""
+        """Parameters and buffers by path, as host copies.
+
+        Where ranks hold parts of the model all of them must call it.
+        """
 
     @abstractmethod
     def load_model_state(self, state: Mapping[str, NDArray[Any]]) -> None:

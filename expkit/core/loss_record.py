@@ -11,7 +11,7 @@ from expkit.core.errors import NonFiniteLossError
 Sums = NDArray[np.float64]
 
 _MOST_HELD = 1000
-"""Micro-batches whose losses may wait on the device where nobody asks for them."""
+"""Steps whose losses may wait on the device where nobody asks for them."""
 
 
 class LossRecord:
@@ -25,14 +25,16 @@ class LossRecord:
         self._driver = driver
         self._terms: list[LossTerm] = []
         self._steps: list[int] = []
+        self._starts: list[int] = []  # where the terms of each step begin
         self._epoch = np.zeros(2)
         self._interval = np.zeros(2)
 
     def add(self, terms: list[LossTerm], step: int) -> None:
         """Keep the losses of step number ``step`` (1-based)."""
+        self._starts.append(len(self._terms))
+        self._steps.append(step)
         self._terms += terms
-        self._steps += [step] * len(terms)
-        if len(self._terms) >= _MOST_HELD:
+        if len(self._steps) >= _MOST_HELD:
             self.read()
 
     def read(self) -> None:
@@ -43,8 +45,10 @@ class LossRecord:
         """
         if not self._terms:
             return
-        sums = self._driver.all_reduce(self._driver.read_losses(self._terms))
-        steps, self._terms, self._steps = self._steps, [], []
+        # A row for each step: ranks may have cut it into different numbers of micro-batches.
+        rows = np.add.reduceat(self._driver.read_losses(self._terms), self._starts)
+        sums = self._driver.all_reduce(rows)
+        steps, self._terms, self._steps, self._starts = self._steps, [], [], []
         is_bad = ~np.isfinite(sums).all(axis=1)
         if is_bad.any():
             first = int(is_bad.argmax())

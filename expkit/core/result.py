@@ -10,13 +10,13 @@ Status = Literal["completed", "interrupted", "failed"]
 
 @dataclass
 class Result:
-    """The outcome of a training, equal on all ranks.
+    """The outcome of a training, equal on all ranks but for their clocks.
 
     Attributes:
         status: ``completed`` (early stop included), ``interrupted`` (a stop signal) or ``failed``
             (an ignored error).
         reason: why it ended before its limits; None where it did not.
-        seconds: training time, in seconds.
+        seconds: training time by this rank's clock, in seconds.
         epochs: epochs completed.
         steps: optimizer steps made.
         skipped_steps: of these, updates left out.

@@ -57,8 +57,7 @@ class RunDirectory:
         self.tensorboard = path / TENSORBOARD_DIRECTORY
         self.logs = path / RANK_LOGS_DIRECTORY
         self._status = StatusFile(path)
-        self._clock = WallClock()
-        self._seconds_before = 0.0
+        self._clock, self._seconds_before = WallClock(), 0.0
         self._provenance: ProvenanceReader | None = None
 
     # -- making and finding --------------------------------------------------------------------
@@ -174,8 +173,7 @@ class RunDirectory:
         Raises:
             RunDirectoryError: it cannot be written.
         """
-        before = self.look_after()
-        began = self._clock.timestamp()
+        before, began = self.look_after(), self._clock.timestamp()
         self._status.update(
             {
                 "status": "running",
@@ -282,9 +280,8 @@ def _refuse_links(path: Path) -> None:
 
 
 def _refusal(path: Path, error: OSError) -> RunDirectoryError:
-    place = error.filename or path
     return RunDirectoryError(
-        f"cannot make the run directory {path}: {place}: {error.strerror}; "
+        f"cannot make the run directory {path}: {error.filename or path}: {error.strerror}; "
         "choose another place with output_dir=..."
     )
 

@@ -95,8 +95,10 @@ def test_the_schedule_advances_once_for_each_update(two):
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_a_step_has_one_collective_and_none_before_the_windows_end(two, norm):
-    early, steps = same(run(two, "traffic", sync="flat", norm=norm))
+@pytest.mark.parametrize("ranks", ["two", "three"])
+def test_a_step_has_one_collective_and_none_before_the_windows_end(request, ranks, norm):
+    pool = request.getfixturevalue(ranks)
+    early, steps = same(run(pool, "traffic", sync="flat", norm=norm))
     assert early == [0, 0, 0]
     assert steps == [1, 1, 1]
 
@@ -297,7 +299,7 @@ def test_the_death_of_a_rank_is_told_by_the_others():
             run(pool, "rank_errors")
         assert caught.value.rank == 1
         (errors,) = caught.value.results.values()
-        assert errors[0].startswith("RankError: all_reduce of tensors on rank 0 of 2 failed")
+        assert errors[0].startswith("RankError: sum of tensors on rank 0 of 2 failed")
         assert errors[1].startswith("RankError: barrier on rank 0 of 2 failed")
         assert errors[2].startswith("RankError: all_gather on rank 0 of 2 failed")
 

@@ -8,7 +8,7 @@ import os
 import re
 import time
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -49,7 +49,7 @@ def samples(values, weights=None):
 
 
 def ddp(sync="auto", unused=False, **options):
-    """A driver; ``sync`` may be ``fsdp`` too, or ``device``: flat as it is beside an accelerator."""
+    """A driver; ``sync`` may be ``fsdp``, or ``device``: flat as it is beside an accelerator."""
     if sync == "fsdp":  # seconds to import
         from expkit.drivers.torch.fsdp import TorchFSDPDriver
 
@@ -193,7 +193,10 @@ def counted():
 
         return mock.patch.object(dist, name, call)
 
-    with spy("all_reduce"), spy("broadcast"), spy("_broadcast_coalesced"):
+    names = ("all_reduce", "broadcast", "_broadcast_coalesced", "isend")
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(spy(name))
         yield calls
 
 

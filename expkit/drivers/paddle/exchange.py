@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from paddle import Tensor, nn
 
 from expkit.core.binding import Binding, Call
 from expkit.core.errors import DriverError
+from expkit.drivers.replicas import names_of
 
 
 class GradientExchange(ABC):
@@ -44,17 +45,11 @@ class GradientExchange(ABC):
         """
 
 
-def names_of(model: nn.Layer, parameters: Sequence[Tensor]) -> str:
-    """The paths of parameters, as an error shows them."""
-    paths: Mapping[int, str] = {id(p): path for path, p in model.named_parameters()}
-    shown = [paths.get(id(p), "?") for p in parameters[:5]]
-    return ", ".join(shown) + (f" and {len(parameters) - 5} more" if len(parameters) > 5 else "")
-
-
 def unused_error(model: nn.Layer, parameters: Sequence[Tensor], rank: int) -> DriverError:
     """The error for parameters that the loss does not depend on."""
+    names = names_of(model, parameters)
     return DriverError(
-        f"on rank {rank} the loss does not depend on {names_of(model, parameters)}: no gradient "
+        f"on rank {rank} the loss does not depend on {names}: no gradient "
         "reached them in this step. If that is meant: driver.find_unused_parameters=true, or "
         "freeze them by stop_gradient=True before training"
     )
@@ -62,8 +57,9 @@ def unused_error(model: nn.Layer, parameters: Sequence[Tensor], rank: int) -> Dr
 
 def partly_error(model: nn.Layer, parameters: Sequence[Tensor]) -> DriverError:
     """The error for parameters that some ranks train and others do not."""
+    names = names_of(model, parameters)
     return DriverError(
-        f"{names_of(model, parameters)} had a gradient on some ranks only: the ranks must train, "
+        f"{names} had a gradient on some ranks only: the ranks must train, "
         "and freeze, the same parameters; a parameter that the loss does not always depend on "
         "needs driver.find_unused_parameters=true"
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import paddle
 from paddle import Tensor, nn
 
 from expkit.core.binding import Binding, Call
-from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.core.errors import ConfigError, Problem
 from expkit.drivers.paddle.buffers import Buffers
 from expkit.drivers.paddle.driver import PaddleDriver
 from expkit.drivers.paddle.exchange import GradientExchange
@@ -21,14 +20,15 @@ from expkit.drivers.paddle.parallel import Parallel
 from expkit.drivers.paddle.process_group import ProcessGroup
 from expkit.drivers.paddle.rendezvous import device_of_rank, join
 from expkit.drivers.paddle.strategy import check_fleet, looks_for_unused, wrapper_arguments
+from expkit.drivers.replicas import (
+    HIDDEN_STEP,
+    check_gradient_sync,
+    check_same_model,
+    is_flat,
+)
 from expkit.launch.environment import find_place
 
 log = logging.getLogger(__name__)
-
-GradientSync = Literal["auto", "flat", "native"]
-
-_ONE_BUCKET_BYTES = 25 * 2**20
-"""Up to here the wrapper would have one bucket, and nothing to do while it travels."""
 
 
 class PaddleFleetDriver(PaddleDriver):
@@ -116,14 +116,12 @@ class Replicated(Parallel):
         if isinstance(model, paddle.DataParallel):
             inner: nn.Layer = model._layers
             if hasattr(inner, "train_step"):
-                log.warning(
-                    "the model is wrapped already, and its wrapper cannot reach train_step: its "
-                    "forward is called instead. Hand over the plain model to use train_step"
-                )
+                log.warning(HIDDEN_STEP)
             self._exchange: GradientExchange = NativeExchange(self.group, inner, model)
         else:
             inner = model
-            make_same(inner, self.group)
+            check_same_model(parts_of(inner), self.group)
+            self.group.broadcast_tensors([*inner.parameters(), *inner.buffers()])
             self._exchange = self._choose(inner)
         self.loss_factor = self._exchange.loss_factor
         self._buffers = Buffers(inner, self.group)
@@ -157,49 +155,27 @@ class Replicated(Parallel):
         buffers.take(sums, noticed)
 
     def _choose(self, model: nn.Layer) -> GradientExchange:
-        sync = self._gradient_sync
-        if sync == "auto":
-            size = sum(p.size * p.element_size() for p in model.parameters() if not p.stop_gradient)
-            is_small = size <= _ONE_BUCKET_BYTES or self._find_unused
-            sync = "flat" if is_small and not self._arguments else "native"
-        if sync == "flat":
+        size = sum(p.size * p.element_size() for p in model.parameters() if not p.stop_gradient)
+        if is_flat(self._gradient_sync, size, self._find_unused, bool(self._arguments)):
             return FlatExchange(self.group, model, self._find_unused)
         return NativeExchange(self.group, model, None, self._find_unused, self._arguments)
 
 
-def make_same(model: nn.Layer, group: ProcessGroup) -> None:
-    """Give a model the parameters and buffers of rank 0.
-
-    Raises:
-        DriverError: the ranks have built different models.
-    """
+def parts_of(model: nn.Layer) -> list[tuple[Any, ...]]:
+    """A description of each parameter and buffer of a model, but for its numbers."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
-    text = repr([(path, list(t.shape), str(t.dtype), t.stop_gradient) for path, t in tensors])
-    others = group.all_gather(zlib.crc32(text.encode()))
-    if len(set(others)) > 1:
-        different = [rank for rank, other in enumerate(others) if other != others[0]]
-        raise DriverError(
-            f"the ranks have built different models: ranks {different} have other parameters, "
-            "buffers, shapes or types than rank 0, or have frozen others"
-        )
-    group.broadcast_tensors([tensor for _, tensor in tensors])
+    return [(path, list(t.shape), str(t.dtype), t.stop_gradient) for path, t in tensors]
 
 
 def _wrapper_arguments(
     gradient_sync: str, arguments: dict[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments of the native wrapper, from ``data_parallel`` and from fleet's strategy."""
-    if gradient_sync not in get_args(GradientSync):
-        message = f"is {gradient_sync!r}; allowed: {', '.join(get_args(GradientSync))}"
-        raise ConfigError([Problem("driver.gradient_sync", message, "driver.gradient_sync=auto")])
     check_arguments(arguments)
     of_fleet = wrapper_arguments(options)
     keys = ["driver.data_parallel"] if arguments else []
     keys += ["driver.fleet.strategy"] if of_fleet else []
-    if keys and gradient_sync == "flat":
-        message = "has no effect with driver.gradient_sync=flat, which uses no wrapper"
-        hint = "driver.gradient_sync=native"
-        raise ConfigError([Problem(key, message, hint) for key in keys])
+    check_gradient_sync(gradient_sync, keys)
     twice = [name for name in of_fleet if name in arguments]
     if twice:
         message = "is given in driver.fleet.strategy too; allowed: one of them"

@@ -13,6 +13,7 @@ import paddle.distributed as dist
 from paddle.distributed import fleet
 
 from expkit.core.errors import ConfigError, DriverError, Problem, RankError
+from expkit.drivers import replicas
 from expkit.drivers.paddle.device import find_device
 from expkit.drivers.paddle.listener import shut_listener
 from expkit.drivers.paddle.meeting import Meeting, meet
@@ -82,32 +83,9 @@ def join(
 
 
 def device_of_rank(device: Any, place: Place | None) -> str:
-    """The device of this rank, as Paddle names it.
-
-    Args:
-        device: ``auto`` or -1 (a GPU for each rank where there are some, else the CPU), ``cpu``,
-            ``gpu``, or a list with one entry for each rank of this machine: a number or a name.
-        place: this process's place.
-
-    Raises:
-        ConfigError: not a device, not there, or fewer than ranks.
-    """
-    number = 0 if place is None else place.local_rank
-    if isinstance(device, str) or not hasattr(device, "__iter__"):
-        name = "auto" if device == -1 else device
-        if name in ("auto", "gpu", "cuda") and find_device("auto") != "cpu":
-            return find_device(f"gpu:{number}")
-        if isinstance(name, str) and ":" in name and place is not None and place.world_size > 1:
-            message = f"is {device!r}, one device for {place.world_size} ranks; allowed: a list"
-            raise ConfigError([Problem("driver.device", message, "driver.device=[0,1]")])
-        return find_device(name)
-    entries = list(device)
-    if number >= len(entries):
-        message = f"is {entries}, which leaves nothing for rank {number} of this machine"
-        hint = f"driver.num_processes={len(entries)}"
-        raise ConfigError([Problem("driver.device", message, hint)])
-    entry = entries[number]
-    return find_device(entry if isinstance(entry, str) else f"gpu:{entry}")
+    """The device of this rank, see `expkit.drivers.replicas.device_of_rank`."""
+    found: str = replicas.device_of_rank(device, place, find_device, "gpu")
+    return found
 
 
 def _backend_for(device: str, backend: str | None) -> str:

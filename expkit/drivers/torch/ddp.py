@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from expkit.core.binding import Binding, Call
-from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.drivers.replicas import (
+    HIDDEN_STEP,
+    check_gradient_sync,
+    check_same_model,
+    is_flat,
+)
 from expkit.drivers.torch.buffers import Buffers
 from expkit.drivers.torch.driver import TorchDriver
 from expkit.drivers.torch.exchange import GradientExchange
@@ -25,11 +29,6 @@ from expkit.drivers.torch.rendezvous import device_of_rank, join
 from expkit.launch.environment import find_place
 
 log = logging.getLogger(__name__)
-
-GradientSync = Literal["auto", "flat", "native"]
-
-_ONE_BUCKET_BYTES = 25 * 2**20
-"""Up to here the wrapper would have one bucket, and nothing to do while it travels."""
 
 
 class TorchDDPDriver(TorchDriver):
@@ -70,15 +69,7 @@ class TorchDDPDriver(TorchDriver):
         data_parallel: Mapping[str, Any] | None = None,
     ) -> None:
         arguments = dict(data_parallel or {})
-        if gradient_sync not in get_args(GradientSync):
-            message = f"is {gradient_sync!r}; allowed: {', '.join(get_args(GradientSync))}"
-            raise ConfigError(
-                [Problem("driver.gradient_sync", message, "driver.gradient_sync=auto")]
-            )
-        if arguments and gradient_sync == "flat":
-            message = "has no effect with driver.gradient_sync=flat, which uses no wrapper"
-            hint = "driver.gradient_sync=native"
-            raise ConfigError([Problem("driver.data_parallel", message, hint)])
+        check_gradient_sync(gradient_sync, ["driver.data_parallel"] if arguments else [])
         check_arguments(arguments)
         place = find_place()
         own = device_of_rank(device, place)
@@ -124,14 +115,11 @@ class Replicated(Parallel):
         if isinstance(model, DistributedDataParallel):
             inner: nn.Module = model.module
             if hasattr(inner, "train_step"):
-                log.warning(
-                    "the model is wrapped already, and its wrapper cannot reach train_step: its "
-                    "forward is called instead. Hand over the plain model to use train_step"
-                )
+                log.warning(HIDDEN_STEP)
             self._exchange: GradientExchange = NativeExchange(self.group, inner, model)
         else:
             inner = model.to(device)
-            check_same_model(inner, self.group)
+            check_same_model(parts_of(inner), self.group)
             self.group.broadcast_tensors([*inner.parameters(), *inner.buffers()])
             self._exchange = self._choose(inner)
         self.loss_factor = self._exchange.loss_factor
@@ -170,28 +158,13 @@ class Replicated(Parallel):
         buffers.take(sums, noticed)
 
     def _choose(self, model: nn.Module) -> GradientExchange:
-        sync = self._gradient_sync
-        if sync == "auto":
-            size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-            is_small = size <= _ONE_BUCKET_BYTES or self._find_unused
-            sync = "flat" if is_small and not self._arguments else "native"
-        if sync == "flat":
+        size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+        if is_flat(self._gradient_sync, size, self._find_unused, bool(self._arguments)):
             return FlatExchange(self.group, model, self._find_unused)
         return NativeExchange(self.group, model, None, self._find_unused, self._arguments)
 
 
-def check_same_model(model: nn.Module, group: ProcessGroup) -> None:
-    """Make sure that all ranks have built the same model, but for its numbers; a collective.
-
-    Raises:
-        DriverError: the ranks have built different models.
-    """
+def parts_of(model: nn.Module) -> list[tuple[Any, ...]]:
+    """A description of each parameter and buffer of a model, but for its numbers."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
-    text = repr([(path, tuple(t.shape), str(t.dtype), t.requires_grad) for path, t in tensors])
-    others = group.all_gather(zlib.crc32(text.encode()))
-    if len(set(others)) > 1:
-        different = [rank for rank, other in enumerate(others) if other != others[0]]
-        raise DriverError(
-            f"the ranks have built different models: ranks {different} have other parameters, "
-            "buffers, shapes or types than rank 0, or have frozen others"
-        )
+    return [(path, tuple(t.shape), str(t.dtype), t.requires_grad) for path, t in tensors]

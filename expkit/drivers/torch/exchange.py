@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch.distributed as dist
@@ -102,13 +102,6 @@ def told_apart(group: ProcessGroup, what: str) -> Iterator[None]:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
             raise group.failure(what, error) from error
         raise
-
-
-def names_of(model: nn.Module, parameters: Sequence[Tensor]) -> str:
-    """The paths of parameters, as an error shows them."""
-    paths: Mapping[int, str] = {id(p): path for path, p in model.named_parameters()}
-    shown = [paths.get(id(p), "?") for p in parameters[:5]]
-    return ", ".join(shown) + (f" and {len(parameters) - 5} more" if len(parameters) > 5 else "")
 
 
 def unused_error(

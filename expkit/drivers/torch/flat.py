@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from expkit.core.binding import Binding, Call
 from expkit.core.errors import DriverError
-from expkit.drivers.torch.exchange import GradientExchange, names_of, unused_error
+from expkit.drivers.replicas import names_of
+from expkit.drivers.torch.exchange import GradientExchange, unused_error
 from expkit.drivers.torch.process_group import ProcessGroup
 
 

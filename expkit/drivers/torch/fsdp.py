@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from expkit.core.binding import Binding, Call
 from expkit.core.errors import ConfigError, Problem
+from expkit.drivers.replicas import check_same_model
 from expkit.drivers.torch.buffers import Buffers
-from expkit.drivers.torch.ddp import check_same_model
+from expkit.drivers.torch.ddp import parts_of
 from expkit.drivers.torch.driver import TorchDriver
 from expkit.drivers.torch.exchange import Agreement, told_apart, unused_error
 from expkit.drivers.torch.parallel import Parallel
@@ -114,7 +115,7 @@ class Sharded(Parallel):
         if isinstance(model, (DistributedDataParallel, FSDPModule)):
             message = "is wrapped already; driver=torch_fsdp takes the plain model"
             raise ConfigError([Problem("model", message)])
-        check_same_model(model, self.group)
+        check_same_model(parts_of(model), self.group)
         units = list(find_units(model, self._shard))
         self._shell: Any = _Shell(model)
         mesh = init_device_mesh(device.type, (self.group.world_size,))

@@ -12,10 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from expkit.core.binding import Binding, Call
 from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.drivers.replicas import names_of
 from expkit.drivers.torch.exchange import (
     Agreement,
     GradientExchange,
-    names_of,
     told_apart,
     unused_error,
 )

@@ -43,6 +43,7 @@ class ProcessGroup(Collective):
         self.device = device
         self._timeout_s = timeout_s
         self._host = host
+        self._received = torch.empty(0)
         self._answers: Flags = ()
         self._later: Callable[[], Sequence[bool]] | None = None
 
@@ -96,11 +97,28 @@ class ProcessGroup(Collective):
     # -- tensors -----------------------------------------------------------------------------------
 
     def sum_tensor(self, tensor: Tensor) -> None:
-        """Replace a tensor on the device by its sum over all ranks."""
+        """Replace a contiguous tensor on the device by its sum over all ranks."""
         try:
-            dist.all_reduce(tensor)
+            if self.world_size == 2 and self.device.type == "cpu":
+                self._swap_and_add(tensor)
+            else:
+                dist.all_reduce(tensor)
         except RuntimeError as error:
-            raise self.failure("all_reduce of tensors", error) from error
+            raise self.failure("sum of tensors", error) from error
+
+    def _swap_and_add(self, tensor: Tensor) -> None:
+        """The sum over two ranks: as many bytes as gloo's all-reduce sends, in half the time.
+
+        That one goes round the ranks twice, and through a thread of its own. The sum of two is the
+        same in either order, to the last bit.
+        """
+        if (self._received.dtype, self._received.shape) != (tensor.dtype, tensor.shape):
+            self._received = torch.empty_like(tensor)
+        other = 1 - self.rank
+        works: list[Any] = [dist.isend(tensor, other), dist.irecv(self._received, other)]
+        for work in works:
+            work.wait()
+        tensor.add_(self._received)
 
     def broadcast_tensors(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors on the device by those of rank 0."""

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from expkit.core.errors import ConfigError, DriverError, Problem, RankError
+from expkit.drivers import replicas
 from expkit.drivers.torch.device import find_device
 from expkit.drivers.torch.process_group import ProcessGroup
 from expkit.launch.environment import STORE_FD, Place, has_agent_store, take_descriptor
@@ -85,33 +86,9 @@ def join(
 
 
 def device_of_rank(device: Any, place: Place | None) -> torch.device:
-    """The device of this rank.
-
-    Args:
-        device: ``auto`` or -1 (a CUDA device for each rank where there are some, else the CPU),
-            ``cpu``, ``cuda`` or ``gpu``, or a list with one entry for each rank of this machine:
-            a number or a name.
-        place: this process's place.
-
-    Raises:
-        ConfigError: not a device, not there, or fewer than ranks.
-    """
-    number = 0 if place is None else place.local_rank
-    if isinstance(device, str) or not hasattr(device, "__iter__"):
-        name = "auto" if device == -1 else "cuda" if device == "gpu" else device
-        if name in ("auto", "cuda") and torch.cuda.is_available():
-            return find_device(f"cuda:{number}")
-        if isinstance(name, str) and ":" in name and place is not None and place.world_size > 1:
-            message = f"is {device!r}, one device for {place.world_size} ranks; allowed: a list"
-            raise ConfigError([Problem("driver.device", message, "driver.device=[0,1]")])
-        return find_device(name)
-    entries = list(device)
-    if number >= len(entries):
-        message = f"is {entries}, but rank {number} of this machine needs one more"
-        hint = f"driver.num_processes={len(entries)}"
-        raise ConfigError([Problem("driver.device", message, hint)])
-    entry = entries[number]
-    return find_device(entry if isinstance(entry, str) else f"cuda:{entry}")
+    """The device of this rank, see `expkit.drivers.replicas.device_of_rank`."""
+    found: torch.device = replicas.device_of_rank(device, place, find_device, "cuda")
+    return found
 
 
 def _init(

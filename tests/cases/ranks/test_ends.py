@@ -22,14 +22,14 @@ class TestStop:
         [
             ("fit_start", 0, 0),
             ("batch_start", 5, 5),  # before the gradients, with which it travels
-            ("step_start", 6, 7),
-            ("step_end", 4, 5),  # the end of an epoch asks all ranks once more
-            ("step_end", 5, 5),
-            ("step_end", 6, 7),
-            ("eval_start", 5, 5),
-            ("eval_end", 5, 5),
+            ("step_start", 7, 8),
+            ("step_end", 7, 8),
+            ("step_end", 4, 4),  # after an evaluation all ranks are asked once more
+            ("step_end", 5, 5),  # and at the end of an epoch
+            ("eval_start", 2, 2),
+            ("eval_end", 2, 2),
             ("epoch_end", 5, 5),
-            ("save", 5, 5),
+            ("save", 3, 4),
         ],
     )
     @pytest.mark.parametrize("rank", [0, 1])
@@ -45,12 +45,28 @@ class TestStop:
                 event=event,
                 step=asked,
                 rank=rank,
-                save_every="1ep",
+                eval_every=2,
+                save_every=3,
             )
         )
         assert (result["steps"], result["status"]) == (ends, "completed")
         assert result["reason"] == "the test says so"
         assert kept[-1:] == ([ends] if ends else [])
+
+    def test_what_one_rank_asks_for_travels_with_the_buckets_too(self, two, tmp_path):
+        result, _, kept = settled(
+            two.run(
+                "ends.asked_on_one_rank",
+                root=str(tmp_path),
+                request="stop",
+                event="step_end",
+                step=6,
+                rank=1,
+                save_every="1ep",
+                driver_options={"gradient_sync": "native"},
+            )
+        )
+        assert (result["steps"], kept) == (7, [5, 7])
 
     @pytest.mark.parametrize("rank", [0, 1])
     def test_a_signal_to_one_rank_interrupts_all_at_one_step(self, two, tmp_path, rank):
@@ -85,7 +101,7 @@ class TestRequests:
         ("event", "asked", "saved"), [("batch_start", 3, 3), ("step_end", 3, 4), ("eval_end", 2, 2)]
     )
     def test_a_checkpoint_that_one_rank_asks_for(self, two, tmp_path, rank, event, asked, saved):
-        result, evaluated, kept = settled(
+        result, _, kept = settled(
             two.run(
                 "ends.asked_on_one_rank",
                 root=str(tmp_path),
@@ -99,7 +115,9 @@ class TestRequests:
         assert kept == [saved]
         assert result["steps"] == 15
 
-    @pytest.mark.parametrize(("event", "asked", "seen"), [("batch_start", 3, 3), ("step_end", 3, 4)])
+    @pytest.mark.parametrize(
+        ("event", "asked", "seen"), [("batch_start", 3, 3), ("step_end", 3, 4)]
+    )
     def test_an_evaluation_that_one_rank_asks_for(self, two, tmp_path, rank, event, asked, seen):
         result, evaluated, _ = settled(
             two.run(
@@ -127,9 +145,7 @@ def test_nan_is_never_best(two, tmp_path, monitor, best, kept):
     values = [math.nan, 0.3, 0.5, 0.4]
     found = two.agree("ends.scripted", root=str(tmp_path), values=values, monitor=monitor)
     assert (found["error"], found["best"], found["kept"]) == (None, best, kept)
-    assert found["lines"] == [
-        "accuracy has no value at step 1; this evaluation cannot be the best"
-    ]
+    assert found["lines"] == ["accuracy has no value at step 1; this evaluation cannot be the best"]
 
 
 def test_an_unknown_monitor_is_told_by_all_ranks_with_what_there_is(two, tmp_path):
@@ -163,7 +179,8 @@ def test_a_bad_loss_of_one_rank_ends_the_run_on_all(two, tmp_path, guard):
     assert found["error"].startswith("NonFiniteLossError: ")
     assert "step 12" in found["error"]
     if guard:
-        assert "samples [45, 47] of rank 1" in found["error"]
+        assert "loss nan on samples [45, 47] of rank 1" in found["error"]
+        assert "rank 0" not in found["error"]  # though the gradients of all are spoilt
     assert found["status"] == "failed"
     assert found["finite"] == {"5": True, "10": True}
     assert found["last"] == 10

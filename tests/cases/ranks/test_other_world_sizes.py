@@ -30,7 +30,7 @@ def test_a_rank_without_a_sample_takes_part(four):
 
 
 def test_four_ranks_train_on_the_samples_of_one(four):
-    """Ten samples in windows of eight: the last window leaves two ranks with nothing but filling."""
+    """Ten samples in windows of eight: in the last one two ranks have nothing that counts."""
     steps, (w,) = four.agree("training.short_last_window", n=10, n_epochs=1)
     assert steps == 2
     assert w == pytest.approx(-0.2, abs=1e-6)

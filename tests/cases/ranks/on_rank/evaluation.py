@@ -221,7 +221,5 @@ def padded(samples):
 def padding(framework):
     data = Data(None, Sequences(), eval_batch_size=1, collate=padded)
     metrics = MetricSet({"accuracy": Accuracy(ignore_index=0)})
-    found = evaluated(
-        framework, make_echo(framework), data, metrics, CrossEntropy(ignore_index=0)
-    )
+    found = evaluated(framework, make_echo(framework), data, metrics, CrossEntropy(ignore_index=0))
     return found["accuracy"], found["loss"]

@@ -100,7 +100,9 @@ def written(framework, root):
     trainer.driver.barrier()
     directory = Path(root) / "by-0" / "step-00000005"
     files = sorted(path.name for path in directory.iterdir())
-    listed = [entry["name"] for entry in json.loads((directory / "MANIFEST.json").read_text())["files"]]
+    listed = [
+        entry["name"] for entry in json.loads((directory / "MANIFEST.json").read_text())["files"]
+    ]
     parts = [(directory / name).read_bytes() for name in files if name.startswith("rank-")]
     return {
         "writers": sorted(path.name for path in Path(root).iterdir()),
@@ -119,7 +121,6 @@ def part_of_a_run(framework, root, alone=False, until=None, resume=False, **data
     Returns:
         The steps of this part with the samples of this rank that count, and the result.
     """
-    driver = driver_of(framework, alone)
     others_wait = alone and driver_of(framework).rank > 0
     rows = []
     if not others_wait:
@@ -261,4 +262,3 @@ def _initialisers(framework, calls):
     import paddle.distributed as dist
 
     return mock.patch.object(dist, "init_parallel_env", calls)
-

@@ -42,13 +42,14 @@ def unequal_ranks(framework, sync):
     return weights(trainer).tolist()
 
 
-def unequal_batches(framework, sync):
-    """Rank 0 has 3 samples with the gradient 1, rank 1 has 1 with 5."""
+def unequal_batches(framework, sync, cut):
+    """Rank 0 has 3 samples with the gradient 1, in ``cut`` micro-batches; rank 1 has 1 with 5."""
 
     class ByRank(OwnWindows):
         def train_loader(self, *, rank, **options):
-            batch = batch_of(1.0, 1.0, 1.0) if rank == 0 else batch_of(5.0)
-            return OwnWindows(Window([batch], 4.0))
+            parts = [[1.0, 1.0, 1.0]] if cut == 1 else [[1.0, 1.0], [1.0]]
+            parts = parts if rank == 0 else [[5.0]]
+            return OwnWindows(Window([batch_of(*part) for part in parts], 4.0))
 
     trainer = constant(
         framework,
