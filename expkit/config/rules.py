@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from expkit.config.schema import NEEDED
+from expkit.config.schema import FLEET_STRATEGY, NEEDED
 from expkit.config.suggestion import listing, nearest
 from expkit.core.errors import ConfigError, Problem
 from expkit.core.monitor import Monitor
@@ -148,6 +148,14 @@ def _ranks_fit_the_driver(case: Case) -> Iterator[Problem]:
     if driver.get("data_parallel") and driver.get("gradient_sync") == "flat":
         message = "has no effect with driver.gradient_sync=flat, which uses no wrapper"
         yield Problem("driver.data_parallel", message, "driver.gradient_sync=native")
+    fleet = driver.get("fleet") or {}
+    if fleet.get("is_collective") is False:
+        message = "is false, which means parameter servers; this driver is for equal ranks"
+        yield Problem("driver.fleet.is_collective", message, "driver.fleet.is_collective=true")
+    for key in fleet.get("strategy") or {}:
+        if key not in FLEET_STRATEGY:
+            message = f"has no effect on data parallel training; allowed: {listing(FLEET_STRATEGY)}"
+            yield Problem(f"driver.fleet.strategy.{key}", message)
     unused, native = driver.get("find_unused_parameters"), driver.get("gradient_sync") == "native"
     if unused and native and trainer.get("accumulate", 1) > 1:
         message = (

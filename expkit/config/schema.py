@@ -131,6 +131,10 @@ class DriverConfig:
     worker_output: Path = "only_error"
 
 
+FLEET_STRATEGY = ("fuse_grad_size_in_MB", "last_comm_group_size_MB", "find_unused_parameters")
+"""What of fleet's strategy has an effect on data parallel training."""
+
+
 @dataclass(frozen=True)
 class OptimizerConfig:
     """Well-known keys of the group ``optimizer``."""

@@ -164,8 +164,9 @@ def _from_paddle(env: Mapping[str, str], launcher: str) -> Place:
 
 def _from_slurm(env: Mapping[str, str]) -> Place:
     size = int(env["SLURM_STEP_NUM_TASKS"])
-    # The same on all tasks of the job, and another one for most other jobs on the machine.
-    port = _SLURM_PORTS[int(env["SLURM_JOB_ID"]) % len(_SLURM_PORTS)]
+    # The same on all tasks of a step, and another one for most other steps on the machine.
+    step = 31 * int(env["SLURM_JOB_ID"]) + int(env.get("SLURM_STEP_ID", "0"))
+    port = _SLURM_PORTS[step % len(_SLURM_PORTS)]
     tasks = _tasks_per_node(env.get("SLURM_STEP_TASKS_PER_NODE", str(size)))
     return Place(
         launcher="slurm",

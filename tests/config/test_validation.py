@@ -259,6 +259,14 @@ def test_missing_fact_about_the_data_names_both_options(problems):
             "driver.find_unused_parameters",
         ),
         (["driver=torch_fsdp", "driver.precision=fp16"], "driver.precision"),
+        (
+            ["driver=paddle_fleet", "driver.fleet.is_collective=false"],
+            "driver.fleet.is_collective",
+        ),
+        (
+            ["driver=paddle_fleet", "+driver.fleet.strategy.amp=true"],
+            "driver.fleet.strategy.amp",
+        ),
         (["driver=torch", "driver.num_processes=2"], "driver.num_processes"),
         (["checkpoint=none", "checkpoint.keep_last=3"], "checkpoint.keep_last"),
     ],

@@ -8,7 +8,7 @@ from expkit.core.errors import ConfigError
 from expkit.drivers.numpy import NumpyDriver
 from expkit.models.numpy import Mlp
 from expkit.testing import DriverSuite
-from expkit.testing.steps import CLASSES, FEATURES
+from tests.drivers.perceptron import perceptron
 
 
 class TestNumpyDriver(DriverSuite):
@@ -17,15 +17,8 @@ class TestNumpyDriver(DriverSuite):
     def make_driver(self, **options):
         return NumpyDriver(**options)
 
-    def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        return Mlp(
-            in_features=FEATURES,
-            hidden=hidden,
-            out_features=CLASSES,
-            activation="tanh",
-            dropout=dropout,
-            norm=norm,
-        )
+    def make_model(self, **options):
+        return perceptron(Mlp, **options)
 
     def test_a_loss_of_ones_own_is_refused_with_what_to_do(self):
         with pytest.raises(ConfigError) as caught:

@@ -6,22 +6,15 @@ from expkit.core.errors import ConfigError
 from expkit.drivers.paddle import PaddleDriver
 from expkit.models.paddle import Mlp
 from expkit.testing import DriverSuite
-from expkit.testing.steps import CLASSES, FEATURES
+from tests.drivers.perceptron import perceptron
 
 
 class TestPaddleDriver(DriverSuite):
     def make_driver(self, **options):
         return PaddleDriver(**{"device": "cpu", **options})
 
-    def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        return Mlp(
-            in_features=FEATURES,
-            hidden=hidden,
-            out_features=CLASSES,
-            activation="tanh",
-            dropout=dropout,
-            norm=norm,
-        )
+    def make_model(self, **options):
+        return perceptron(Mlp, **options)
 
     @pytest.mark.parametrize("precision", ["bf16", "fp16"])
     def test_low_precision_on_a_cpu_is_refused_with_the_reason(self, precision):

@@ -13,21 +13,15 @@ from expkit.models.torch import Mlp
 from expkit.optimizers import SGD, Adam
 from expkit.testing import DriverSuite
 from expkit.testing.steps import CLASSES, FEATURES, batch_of, flat, gradient, step
+from tests.drivers.perceptron import perceptron
 
 
 class TestTorchDriver(DriverSuite):
     def make_driver(self, **options):
         return TorchDriver(**{"device": "cpu", **options})
 
-    def make_model(self, *, dropout=0.0, norm="none", hidden=(5,)):
-        return Mlp(
-            in_features=FEATURES,
-            hidden=hidden,
-            out_features=CLASSES,
-            activation="tanh",
-            dropout=dropout,
-            norm=norm,
-        )
+    def make_model(self, **options):
+        return perceptron(Mlp, **options)
 
     @pytest.mark.parametrize("precision", ["bf16", "fp16"])
     def test_low_precision_learns_nearly_the_same(self, precision):

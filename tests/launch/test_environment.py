@@ -57,6 +57,7 @@ def test_tasks_of_a_slurm_step_are_ranks():
     assert (place.launcher, place.rank, place.world_size) == ("slurm", 3, 4)
     assert (place.local_rank, place.local_world_size, place.address) == (1, 2, "gpu-003")
     assert place.port == find_place(SLURM | {"SLURM_PROCID": "0"}).port
+    assert place.port != find_place(SLURM | {"SLURM_STEP_ID": "1"}).port
     assert find_place(SLURM | {"MASTER_ADDR": "h", "MASTER_PORT": "7"}).port == 7
 
 

@@ -12,7 +12,7 @@ from expkit.core.collective import Collective
 from expkit.core.seeding import derive_seed
 from expkit.drivers.numpy import NumpyDriver
 from expkit.models.numpy import Mlp
-from expkit.testing.steps import CLASSES, FEATURES
+from tests.drivers.perceptron import perceptron
 
 _OPS = {"sum": np.sum, "min": np.min, "max": np.max}
 
@@ -158,12 +158,5 @@ def make_single_driver(**options):
     return NumpyDriver(**options)
 
 
-def make_model(*, dropout=0.0, norm="none", hidden=(5,)):
-    return Mlp(
-        in_features=FEATURES,
-        hidden=hidden,
-        out_features=CLASSES,
-        activation="tanh",
-        dropout=dropout,
-        norm=norm,
-    )
+def make_model(**options):
+    return perceptron(Mlp, **options)

@@ -55,7 +55,7 @@ class Buffers:
                 before, changes = tensor.detach().clone(), name in _STATISTICS
                 buffer = _Buffer(table, name, path, before, is_live=changes)
                 (self._floats if tensor.dtype in _FLOATS else self._others).append(buffer)
-        self._before: Tensor | None = None
+        self._before: dict[str, Tensor] = {}
         self._set_live([buffer.is_live for buffer in self._all()])
 
     @property
@@ -68,15 +68,13 @@ class Buffers:
         """Remember the values before a window."""
         for buffer in self._still:
             buffer.before.copy_(buffer.tensor, False)
-        if self._live:
-            self._before = _flat([buffer.tensor for buffer in self._live])
+        for width, live in self._live.items():
+            self._before[width] = _flat(live, width)
 
     @paddle.no_grad()
     def changes(self) -> list[Tensor]:
-        """What this rank has added to the buffers in the window, flat."""
-        if not self._live:
-            return []
-        return [_change(_flat([buffer.tensor for buffer in self._live]), self._before)]
+        """What this rank has added to the buffers in the window, flat; wider numbers wait."""
+        return [self._own_change(width) for width in self._live if width == "float32"]
 
     @property
     def notice(self) -> bool:
@@ -92,7 +90,11 @@ class Buffers:
             noticed: whether `notice` was true on any rank.
         """
         for total in sums:
-            self._follow(self._live, self._before, total)
+            self._follow(self._live["float32"], self._before["float32"], total)
+        if "float64" in self._live:
+            total = self._own_change("float64")
+            self._group.sum_tensor(total)
+            self._follow(self._live["float64"], self._before["float64"], total)
         if noticed:
             self._send_more()
         live = [buffer.tensor for buffer in self._others if buffer.is_live]
@@ -105,12 +107,15 @@ class Buffers:
         any_rank = self._group.all_reduce(np.array(own, dtype=np.int64), "max").tolist()
         pairs = zip(self._all(), any_rank, strict=True)
         fresh = [b for b, is_live in pairs if is_live and not b.is_live and b in self._floats]
-        if fresh:
-            before = _flat([buffer.before for buffer in fresh])
-            total = _change(_flat([buffer.tensor for buffer in fresh]), before)
+        for width, part in _by_width(fresh).items():
+            before = _flat(part, width, before=True)
+            total = _change(_flat(part, width), before)
             self._group.sum_tensor(total)
-            self._follow(fresh, before, total)
+            self._follow(part, before, total)
         self._set_live([bool(is_live) for is_live in any_rank])
+
+    def _own_change(self, width: str) -> Tensor:
+        return _change(_flat(self._live[width], width), self._before[width])
 
     def _follow(self, buffers: Sequence[_Buffer], before: Any, total: Tensor) -> None:
         # Where nothing was added, not even a rounding error is.
@@ -128,7 +133,7 @@ class Buffers:
     def _set_live(self, live: Sequence[bool]) -> None:
         for buffer, is_live in zip(self._all(), live, strict=True):
             buffer.is_live = is_live
-        self._live = [buffer for buffer in self._floats if buffer.is_live]
+        self._live = _by_width([buffer for buffer in self._floats if buffer.is_live])
         self._still = [buffer for buffer in self._all() if not buffer.is_live]
 
 
@@ -159,8 +164,18 @@ class _Buffer:
         return not bool(_same(self.tensor, self.before).all().item())
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return paddle.concat([tensor.detach().reshape([-1]).astype("float32") for tensor in tensors])
+def _by_width(buffers: Sequence[_Buffer]) -> dict[str, list[_Buffer]]:
+    """The buffers by the type in which they are added up: none loses digits."""
+    parts: dict[str, list[_Buffer]] = {}
+    for buffer in buffers:
+        width = "float64" if buffer.before.dtype == paddle.float64 else "float32"
+        parts.setdefault(width, []).append(buffer)
+    return parts
+
+
+def _flat(buffers: Sequence[_Buffer], width: str, before: bool = False) -> Tensor:
+    tensors = [buffer.before if before else buffer.tensor for buffer in buffers]
+    return paddle.concat([tensor.detach().reshape([-1]).astype(width) for tensor in tensors])
 
 
 def _change(now: Tensor, before: Any) -> Tensor:

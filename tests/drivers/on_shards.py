@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from unittest import mock
 
@@ -11,14 +10,15 @@ import torch
 from torch import nn
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import foreach_reduce
 
-from expkit.core.errors import CheckpointError, ConfigError, RankError
+from expkit.core.errors import CheckpointError, ConfigError
 from expkit.drivers.torch import TorchDriver
 from expkit.drivers.torch.fsdp import find_units
 from expkit.losses import CrossEntropy
 from expkit.models.torch import Transformer
 from expkit.optimizers import SGD, Adam
 from expkit.testing.steps import CLASSES, FEATURES, batch_of, flat, step
-from tests.drivers.torch_checks import ddp, digest, raised
+from tests.drivers.factories_torch import fsdp
+from tests.drivers.on_ranks import digest, raised
 
 
 class Odd(nn.Module):
@@ -50,9 +50,9 @@ def optimizer_called(name):
     return partial(getattr(torch.optim, name), lr=0.01, eps=1e-3)
 
 
-def shards_equal_one(optimizer="expkit", steps=4, **options):
+def equal_one(optimizer="expkit", steps=4, **options):
     """Weights, statistics and optimizer state against one rank; norms and evaluation too."""
-    many, one = ddp("fsdp", **options), TorchDriver(device="cpu")
+    many, one = fsdp(**options), TorchDriver(device="cpu")
     many.setup(0)
     for driver in (many, one):
         driver.prepare(Odd(seed=driver.rank), optimizer_called(optimizer), CrossEntropy())
@@ -95,9 +95,8 @@ def shards_equal_one(optimizer="expkit", steps=4, **options):
     average.load_state(many.broadcast(kept))
     return {
         "worst": float(worst),
-        "digest": digest(many),
-        "swapped": swapped,
-        "empty": [len(left["model"]), len(left["optimizer"]), len(kept)],
+        "digests": [swapped, digest(many)],
+        "kept": [len(left["model"]), len(left["optimizer"]), len(kept)],
         "same shapes": shapes_right,
     }
 
@@ -110,9 +109,9 @@ def shapes(state):
     }
 
 
-def shards_exchange_states(optimizer="expkit"):
+def exchange_states(optimizer="expkit"):
     """A state of one rank goes on in shards and back, as if nothing had been."""
-    many, one = ddp("fsdp"), TorchDriver(device="cpu")
+    many, one = fsdp(), TorchDriver(device="cpu")
     for driver in (many, one):
         driver.prepare(Odd(seed=driver.rank), optimizer_called(optimizer), CrossEntropy())
     step(one, [batch_of(range(9))])
@@ -141,9 +140,9 @@ def shards_exchange_states(optimizer="expkit"):
     return bool(same), float(difference), exact, error
 
 
-def shard_traffic():
+def traffic():
     """How often gradients travel: before the window's end, and in all."""
-    driver = ddp("fsdp")
+    driver = fsdp()
     driver.prepare(Odd(), SGD(lr=0.1), CrossEntropy())
     step(driver, [batch_of(range(4))], weight=8)
     calls = []
@@ -162,9 +161,9 @@ def shard_traffic():
     return early, len(calls)
 
 
-def shard_memory():
+def memory():
     """Numbers that this rank keeps of the model and of its optimizer."""
-    driver = ddp("fsdp")
+    driver = fsdp()
     model = Odd()
     total = sum(p.numel() for p in model.parameters())
     driver.prepare(model, Adam(lr=0.1), CrossEntropy())
@@ -174,7 +173,7 @@ def shard_memory():
     return total, sum(p.numel() for p in trained), sum(m.numel() for m in update.means)
 
 
-def shard_units():
+def units():
     """What ``auto`` and patterns choose."""
 
     class Stages(nn.Module):
@@ -198,15 +197,15 @@ def shard_units():
         "none": names(Odd(), []),
         "patterns": names(Odd(), ["blocks.[12]", "head"]),
         "unknown": raised(lambda: names(Odd(), ["layers.*"]), ConfigError),
-        "a list": raised(lambda: ddp("fsdp", shard="blocks.*"), ConfigError),
+        "a list": raised(lambda: fsdp(shard="blocks.*"), ConfigError),
         "container": raised(
-            lambda: ddp("fsdp", shard=["blocks"]).prepare(Odd(), SGD(), CrossEntropy()), ConfigError
+            lambda: fsdp(shard=["blocks"]).prepare(Odd(), SGD(), CrossEntropy()), ConfigError
         ),
     }
 
 
-def shard_precision():
-    half, full = ddp("fsdp", precision="bf16"), ddp("fsdp")
+def precision():
+    half, full = fsdp(precision="bf16"), fsdp()
     seen = []
     for driver in (half, full):
         model = Odd()
@@ -219,19 +218,19 @@ def shard_precision():
     return sorted(set(seen)), float(difference), sorted(types), digest(half)
 
 
-def shard_refusals():
+def refusals():
     def prepare(optimizer):
-        return lambda: ddp("fsdp").prepare(Odd(), optimizer, CrossEntropy())
+        return lambda: fsdp().prepare(Odd(), optimizer, CrossEntropy())
 
     wrapped = nn.Linear(2, 2)
     mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
     return [
-        raised(lambda: ddp("fsdp").prepare(mixed, SGD(), CrossEntropy()), ConfigError),
-        raised(lambda: ddp("fsdp", precision="fp16"), ConfigError),
+        raised(lambda: fsdp().prepare(mixed, SGD(), CrossEntropy()), ConfigError),
+        raised(lambda: fsdp(precision="fp16"), ConfigError),
         raised(prepare(partial(torch.optim.Adafactor, lr=0.1)), ConfigError),
         raised(prepare({"a": partial(torch.optim.Muon, lr=0.1)}), ConfigError),
         raised(
-            lambda: ddp("fsdp").prepare(
+            lambda: fsdp().prepare(
                 nn.parallel.DistributedDataParallel(wrapped), SGD(), CrossEntropy()
             ),
             ConfigError,
@@ -239,7 +238,7 @@ def shard_refusals():
     ]
 
 
-def shard_steps():
+def steps():
     """A model's own steps, which call its layers and its forward."""
 
     class Steps(Odd):
@@ -250,7 +249,7 @@ def shard_steps():
         def evaluate_step(self, batch):
             return {"output": self.head(self.blocks[0](batch["x"]))}
 
-    many, one = ddp("fsdp"), TorchDriver(device="cpu")
+    many, one = fsdp(), TorchDriver(device="cpu")
     outputs = []
     for driver in (many, one):
         driver.prepare(Steps(), Adam(lr=0.01), None)
@@ -259,13 +258,3 @@ def shard_steps():
             outputs.append(driver.evaluate_step(batch_of(range(4)), frozenset({"output"})))
     differences = [np.abs(outputs[i]["output"] - outputs[i + 2]["output"]).max() for i in (0, 1)]
     return float(max(differences)), many.evaluates_together
-
-
-def shard_rank_error():
-    driver = ddp("fsdp")
-    driver.prepare(Odd(), SGD(lr=0.1), CrossEntropy())
-    batch = batch_of(range(4))
-    loss = driver.loss(driver.forward(batch, True), batch)
-    if driver.rank == driver.world_size - 1:
-        os._exit(7)
-    return raised(lambda: driver.backward(loss, 1.0), RankError)
