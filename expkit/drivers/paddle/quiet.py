@@ -18,11 +18,23 @@ def import_paddle_quietly() -> None:
     Notices of its C++ side about each connection are left out too; that is read at import.
     """
     os.environ.setdefault("GLOG_minloglevel", "2")
-    with warnings.catch_warnings():
+    with _untouched_root_log(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="No ccache found")
         import paddle
 
     paddle.disable_signal_handler()  # SIGTERM is the trainer's to answer
+
+
+@contextmanager
+def _untouched_root_log() -> Iterator[None]:
+    """Takes away what Paddle adds to the root of all logs, where each line would stand twice."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @contextmanager
@@ -38,7 +50,7 @@ def quiet_start() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with _untouched_root_log(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
