@@ -13,10 +13,10 @@ run: $(VENV)/installed
 	$(BIN)/python -m expkit $(ARGS)
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-quick: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 # Optional data sets: packages of which only the data files are used.
 data: $(VENV)/installed

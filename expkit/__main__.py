@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     from expkit.app import run_command
+    from expkit.launch.output import open_streams
 
-    # Whoever closed them does not want to read; the files of a run are written all the same.
-    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
-    sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    open_streams()
     try:
         code = run_command(sys.argv[1:])
         sys.stdout.flush()

@@ -58,10 +58,10 @@ def _experiment(argv: Sequence[str]) -> int:
 
     overrides = with_inherited(arguments.overrides, arguments.config_dir)
     if arguments.shows:
-        from expkit.config.handover import hand_to_hydra
+        from expkit.config.handover import for_hydra, hand_to_hydra
 
         flags = [text for text in argv if text not in arguments.overrides]
-        hand_to_hydra([*flags, *overrides], lambda _: None)
+        hand_to_hydra([*flags, *map(for_hydra, overrides)], lambda _: None)
         return 0
     from expkit.config.validation import check
 

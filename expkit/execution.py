@@ -57,15 +57,18 @@ class Execution:
                 log.info("run      %s", shown(run.path))
                 result = work(job, run, run_log, self._signals, self._begin, self._follow)
             except KeyboardInterrupt as stop:
+                self._signals.ignore()  # what remains to be done must be done
                 return self._interrupted(str(stop) or "KeyboardInterrupt", None)
             except (Exception, SystemExit) as error:
+                self._signals.ignore()
                 return self._failed(error)
+            self._signals.ignore()
             return self._ended(result)
 
     @contextmanager
     def _ownership(self) -> Iterator[None]:
-        """Rank 0 holds the run directory, for all."""
-        if self._rank:
+        """Rank 0 holds the run directory for all, unless their supervisor does."""
+        if self._rank or self._is_supervised:
             yield
         else:
             with RunLock(self._run.path, self._run.status_file):

@@ -16,6 +16,7 @@ from expkit.config.validation import Composition
 from expkit.core.errors import CheckpointError, ConfigError, Problem
 from expkit.launch.devices import ranks_of
 from expkit.launch.installed import check_installed
+from expkit.launch.output import check_directory
 from expkit.outcome import nothing_left, shown
 from expkit.run.directory import RunDirectory
 from expkit.run.history import changed_keys, key_of, run_of, saved_config, saved_overrides
@@ -125,7 +126,11 @@ def check_beginning(composition: Composition) -> None:
         message = "has no effect beside resume, which goes on in the run's own directory"
         raise ConfigError([Problem("hydra.run.dir", message, "init_from=... for a new run")])
     if is_distributed(config):
-        ranks_of(driver["num_processes"], driver["device"])
+        devices = ranks_of(driver["num_processes"], driver["device"])
+        if driver["backend"] == "nccl" and "cpu" in devices:
+            message = "is 'nccl', which connects GPUs, but this machine shows none"
+            raise ConfigError([Problem("driver.backend", message, "driver.backend=gloo")])
+        check_directory(driver["worker_output"])
 
 
 def make_job(composition: Composition, argv: Sequence[str]) -> Job | None:

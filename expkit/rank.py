@@ -7,6 +7,7 @@ input. Under another launcher each rank has the whole command line, and rank 0 d
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ from expkit.execution import Execution, details, in_a_line
 from expkit.job import Job, is_distributed, make_job
 from expkit.launch.control import Control
 from expkit.launch.environment import Place, find_place
+from expkit.launch.output import open_streams
+from expkit.launch.signals import STOP_SIGNALS
 
 _LAUNCHERS = {
     "torchrun": "torchrun",
@@ -46,7 +49,7 @@ def run_in_place(
     Raises:
         ConfigError: the config does not fit what the launcher has started.
     """
-    _check_place(composition, place, multirun)
+    _check_place(composition, argv, place, multirun)
     group = make_driver(composition.config, composition.files).group
     try:
         job: Job | None = group.call_on_main(lambda: make_job(composition, argv))
@@ -61,7 +64,9 @@ def run_in_place(
     return outcome.exit_code
 
 
-def _check_place(composition: Composition, place: Place, multirun: bool) -> None:
+def _check_place(
+    composition: Composition, argv: Sequence[str], place: Place, multirun: bool
+) -> None:
     name = _LAUNCHERS[place.launcher]
     driver = composition.config["driver"]
     option = composition.choices.get("driver", driver["framework"])
@@ -78,7 +83,8 @@ def _check_place(composition: Composition, place: Place, multirun: bool) -> None
         distributed = {"torch": "torch_ddp", "paddle": "paddle_fleet"}.get(driver["framework"])
         problems.append(Problem("driver", message, f"driver={distributed or 'torch_ddp'}"))
     else:
-        given = {text.lstrip("+").partition("=")[0] for text in composition.overrides}
+        # What a run that goes on was once given is not refused, only what is given now.
+        given = {text.lstrip("+").partition("=")[0] for text in argv}
         for key in ("num_processes", "max_restarts", "worker_output"):
             if f"driver.{key}" in given and driver[key] != place.local_world_size:
                 message = f"has no effect under {name}, which starts the ranks"
@@ -90,6 +96,7 @@ def _check_place(composition: Composition, place: Place, multirun: bool) -> None
 def main() -> None:
     """Be one rank of a supervised run."""
     control = Control.open()
+    open_streams()
     job = Job.from_json(control.read_job())
     here = str(Path.cwd())
     if here not in sys.path[:1]:  # the user's own modules
@@ -110,6 +117,8 @@ def main() -> None:
         control.outcome({**asdict(outcome), "directory": str(outcome.directory)})
     else:
         control.done()
+    for number in STOP_SIGNALS:  # all is said and written
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(outcome.exit_code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import Any
 
@@ -12,7 +13,8 @@ from expkit.launch.devices import ranks_of
 from expkit.launch.supervisor import Ended, RankFailure, Supervisor
 from expkit.outcome import Outcome, shown
 from expkit.run.directory import RunDirectory
-from expkit.run.logs import RunLog
+from expkit.run.lock import RunLock
+from expkit.run.logs import IN_FILE_ONLY, RunLog
 
 Info = dict[str, Any]
 """What ``run.json`` says."""
@@ -30,9 +32,17 @@ def supervise(job: Job) -> Outcome:
 
     Returns:
         What rank 0 told, or why the ranks failed.
+
+    Raises:
+        RunDirectoryError: another process is at work in the run directory.
     """
-    restarts = job.config["driver"]["max_restarts"]
     run = job.open()
+    with RunLock(run.path, run.status_file):  # for all ranks, which end when this process does
+        return _carry_out(job, run)
+
+
+def _carry_out(job: Job, run: RunDirectory) -> Outcome:
+    restarts = job.config["driver"]["max_restarts"]
     before = run.look_after()
     while True:
         ended = _start(job)
@@ -43,6 +53,7 @@ def supervise(job: Job) -> Outcome:
             return _failed(run, before, ended)
         job = job.again()
         with RunLog(run.path):
+            log.error("%s", cause.traceback, extra=IN_FILE_ONLY)
             log.warning(
                 "%s; start %d of %d, from %s",
                 _in_a_line(cause),
@@ -119,8 +130,14 @@ def _tell_of_stop(run: RunDirectory, reason: str) -> None:
 
 def _is_told(ended: Ended) -> bool:
     """Whether rank 0, which has the console, has said what there is to say."""
-    what = ended.failures[0].what
-    return any(each.rank == 0 and each.is_reported and each.what == what for each in ended.failures)
+    what = _same_on_all(ended.failures[0])
+    reported = [each for each in ended.failures if each.rank == 0 and each.is_reported]
+    return any(_same_on_all(each) == what for each in reported)
+
+
+def _same_on_all(failure: RankFailure) -> str:
+    """What failed, in words that do not depend on the rank that tells it."""
+    return re.sub(r"\brank \d+", "rank", failure.what)
 
 
 def _in_a_line(failure: RankFailure) -> str:

@@ -13,8 +13,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from expkit.config.handover import hand_to_hydra
-from expkit.config.schema import GROUPS, LISTED, LISTS
+from expkit.config.handover import for_hydra, hand_to_hydra
+from expkit.config.schema import GROUPS
 from expkit.config.validation import Composition, check
 from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
@@ -98,8 +98,8 @@ class _Sweep:
         """
         number = int(HydraConfig.get().job.num)
         texts = list(HydraConfig.get().overrides.task)
-        overrides = [self._given.get(text, text) for text in texts]
-        own = [text for text in texts if text not in self._given]
+        own = [_as_written(text) for text in texts if text not in self._given]
+        overrides = [self._given.get(text) or _as_written(text) for text in texts]
         try:
             outcome = self._run(number, overrides, "-".join(own))
         except ExpkitError as error:  # this one cannot be run; the values of others may be right
@@ -144,20 +144,24 @@ def _outside_hydra() -> Iterator[None]:
 
 
 def _for_hydra(text: str) -> str:
-    """An override as Hydra wants it.
+    """An override as Hydra wants it for all jobs.
 
-    ``+experiment=x`` is ``experiment=x``: the defaults list has a place for it already. A key that
-    only some of the swept options have would be refused, for Hydra composes with none of them
-    first; that each job has it has been checked.
+    A key that only some of the swept options have would be refused, for Hydra composes with none of
+    them first; that each job has it has been checked.
     """
-    key = text.lstrip("+").partition("=")[0]
-    if key in LISTED and key not in LISTS:
-        return text.lstrip("+")
+    text = for_hydra(text)
+    key = text.partition("=")[0]
     group, _, inner = key.partition(".")
-    if group not in GROUPS or not inner or not text.startswith(key):
+    if group not in GROUPS or not inner:
         return text
     is_swept = OverridesParser.create().parse_override(text).is_sweep_override()
     return text if is_swept else f"++{text}"
+
+
+def _as_written(text: str) -> str:
+    """A job's own override without the mark that `for_hydra` gave it."""
+    bare = text.lstrip("+")
+    return bare if for_hydra(bare) == text else text
 
 
 def _show(path: Path, jobs: Sequence[SweepJob], monitor: str | None) -> None:

@@ -57,6 +57,7 @@ def work(
             result = _evaluate(builder, evaluator, found)
         else:
             trainer = _trainer(builder, job)
+            _tell_ranks(builder, trainer)
             run_log.follow(trainer.progress)
             follow(lambda: trainer.progress.step + trainer.evaluator.num_batches)
             begin()
@@ -83,6 +84,14 @@ def _trainer(builder: Builder, job: Job) -> Trainer:
     if config["init_from"] is not None:
         _take_weights(builder, _find(builder, config["init_from"], "best"))
     return trainer
+
+
+def _tell_ranks(builder: Builder, trainer: Trainer) -> None:
+    """Say what several processes share: with data.batch_size a step grows with their number."""
+    driver = builder.driver
+    if driver.world_size > 1:
+        size = trainer.samples_per_step
+        log.info("ranks    %d on %s, %d samples in a step", driver.world_size, driver.device, size)
 
 
 def _evaluator(builder: Builder, job: Job) -> tuple[Evaluator, Found]:

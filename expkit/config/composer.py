@@ -17,9 +17,10 @@ from expkit.config.catalog import Catalog
 from expkit.config.keys import check_keys
 from expkit.config.kinds import seconds
 from expkit.config.missing_option import missing_option
+from expkit.config.left_out import left_out, may_be_left_out
 from expkit.config.misspelling import has_parent, unknown_key
 from expkit.config.nodes import check_nodes
-from expkit.config.overrides import Assignment
+from expkit.config.overrides import Assignment, is_fixed
 from expkit.config.resolution import Choices, resolve
 from expkit.config.rules import check_rules
 from expkit.config.schema import CLOSED, GROUPS, OPTIONAL
@@ -127,7 +128,8 @@ class Composer:
         if not has_parent(node, key):
             yield unknown_key(node, choices, change, self._catalog)
             return
-        if change.mark in ("", "++") and (change.mark == "" or change.group in CLOSED):
+        mark = _mark(node, change)
+        if mark == "" or (mark == "++" and change.group in CLOSED):
             try:
                 OmegaConf.update(node, key, value, merge=True)
             except (OmegaConfBaseException, AttributeError, TypeError, ValueError):
@@ -135,10 +137,10 @@ class Composer:
             return
         try:
             with open_dict(node):
-                if change.mark == "~":
+                if mark == "~":
                     yield from _delete(node, choices, change, self._catalog)
                 elif (
-                    change.mark == "+"
+                    mark == "+"
                     and not isinstance(value, dict | list)
                     and OmegaConf.select(node, key, throw_on_missing=False) is not None
                 ):
@@ -173,6 +175,16 @@ def _normalise(config: dict[str, Any], choices: Choices) -> None:
         config["name"] = name.rpartition("/")[2]
     if isinstance(config["trainer"].get("max_time"), str):
         config["trainer"]["max_time"] = seconds(config["trainer"]["max_time"])
+
+
+def _mark(node: DictConfig, change: Assignment) -> str:
+    """``+`` for a key that the option's file leaves out, none for one that it has."""
+    name = change.key.partition(".")[2]
+    if change.mark == "~" or not may_be_left_out(change.key):
+        return change.mark
+    if name in left_out(node, change.group):
+        return "+"
+    return "" if is_fixed(change.key) else change.mark
 
 
 def _delete(

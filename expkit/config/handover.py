@@ -9,6 +9,8 @@ from typing import Any
 import hydra
 
 from expkit.config.catalog import PACKAGE_DIRECTORY, make_catalog
+from expkit.config.left_out import may_be_left_out
+from expkit.config.schema import LISTED, LISTS
 from expkit.config.search_path import install
 
 
@@ -27,3 +29,16 @@ def hand_to_hydra(argv: Sequence[str], task: Callable[[Any], Any]) -> None:
         )()
     finally:
         sys.argv = before
+
+
+def for_hydra(text: str) -> str:
+    """An override as Hydra wants it.
+
+    ``+experiment=x`` is ``experiment=x``: the defaults list has a place for it already. A key that
+    an option's file may leave out is changed where it is there, and added where it is not.
+    """
+    bare = text.lstrip("+")
+    key = bare.partition("=")[0]
+    if key in LISTED and key not in LISTS:
+        return bare
+    return f"++{bare}" if may_be_left_out(key) else text

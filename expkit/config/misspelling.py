@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from expkit.config.catalog import Catalog
+from expkit.config.left_out import left_out
 from expkit.config.overrides import Assignment
 from expkit.config.resolution import Choices
 from expkit.config.suggestion import listing, nearest
@@ -50,12 +51,15 @@ def unknown_key(
         )
     if parts[depth] in names or not isinstance(parent, DictConfig):
         return Problem(key, f"{prefix or parts[depth]} is no mapping: there can be no key below it")
-    near_key = _near_key(node, parts, prefix, names)
     choice = choices.get(parts[0], "default")
-    options = [
-        option for option in catalog.with_key(parts[0], ".".join(parts[1:])) if option != choice
-    ]
     where = f"{parts[0]}={choice}" if choice != "default" else prefix or "the top level"
+    absent = left_out(node, parts[0]) if depth == 1 else []
+    if parts[depth] in absent:
+        message = f"no such key; {where} has no {parts[0]}.{parts[1]}; + adds it"
+        return Problem(key, message, f"+{key}={value}")
+    names += absent
+    near_key = _near_key(node, parts, prefix, names)
+    options = _options(parts, node, choice, catalog)
     shown = sorted(set(names) - {"_target_"})
     message = f"no such key; {where} has: {listing(shown)}"
     if depth == len(parts) - 1 and not change.mark and _is_of_another(parent):
@@ -67,6 +71,19 @@ def unknown_key(
         near_key = None
     hint = f"{near_key}={value}" if near_key else f"{parts[0]}={options[0]}" if options else ""
     return Problem(key, message, hint)
+
+
+def _options(parts: list[str], node: DictConfig, choice: str, catalog: Catalog) -> list[str]:
+    """The other options of a group that have the key, first those of the same framework."""
+    group = parts[0]
+    names = [name for name in catalog.with_key(group, ".".join(parts[1:])) if name != choice]
+    framework = OmegaConf.select(node, f"{group}.framework", throw_on_resolution_failure=False)
+
+    def is_of_another(name: str) -> bool:
+        keys = catalog.groups[group][name].keys
+        return framework not in [key.value for key in keys if key.path == "framework"]
+
+    return sorted(names, key=is_of_another) if framework is not None else names
 
 
 def _is_of_another(node: DictConfig) -> bool:

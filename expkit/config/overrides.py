@@ -13,6 +13,7 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Rang
 from hydra.errors import HydraException
 
 from expkit.config.catalog import Catalog
+from expkit.config.left_out import FILLED
 from expkit.config.limits import MAX_JOBS, MAX_OVERRIDES, check_override_text, override_key
 from expkit.config.schema import CLOSED, LISTED, LISTS, NEEDED, OPTIONAL, RunConfig, kinds
 from expkit.config.suggestion import listing, literal, nearest, show
@@ -220,15 +221,15 @@ def _check(
         yield Problem(given.key, f"{show(given.text.partition('=')[2])} stands for no value at all")
     elif given.is_group:
         yield from _check_choice(given, catalog)
-    elif given.mark == "+" and _is_fixed(given.key):
+    elif given.mark == "+" and is_fixed(given.key) and given.group not in FILLED:
         yield Problem(given.key, "is no key to be added: it is fixed", given.text.lstrip("+"))
-    elif given.mark == "~" and _is_fixed(given.key):
+    elif given.mark == "~" and is_fixed(given.key):
         yield Problem(
             given.key, "is a fixed key, it can only be given another value", f"{given.key}=..."
         )
 
 
-def _is_fixed(key: str) -> bool:
+def is_fixed(key: str) -> bool:
     """Whether the schema has a key, and not as one that maps names of the user's choice."""
     group, _, name = key.rpartition(".")
     known = kinds(CLOSED.get(group, RunConfig)) if group in CLOSED or not group else {}

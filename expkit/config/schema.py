@@ -118,7 +118,11 @@ class DriverConfig:
     num_processes: Size | None = None
     backend: Literal["nccl", "gloo"] | None = None
     init_method: (
-        Annotated[str, Matches(r"(tcp|file)://.*", "tcp://host:port, file:///path")] | None
+        Annotated[
+            str,
+            Matches(r"tcp://[^/:]+:\d{1,5}|file:///.+", "tcp://host:port, file:///path"),
+        ]
+        | None
     ) = None
     timeout_s: Positive = 600.0
     gradient_sync: Literal["auto", "flat", "native"] = "auto"

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expkit.core.batch import Batch
+from expkit.core.batch import Batch, TrainLoader
+from expkit.core.collective import Collective
 from expkit.core.driver import Driver
-from expkit.core.errors import ConfigError, DataError, ExpkitError, NonFiniteLossError, Problem
+from expkit.core.errors import (
+    ConfigError,
+    DataError,
+    DriverError,
+    ExpkitError,
+    NonFiniteLossError,
+    Problem,
+)
 from expkit.core.evaluator import step_error
 from expkit.core.progress import Progress
 
 _PROBE_SIZE = 2
+_COMPARED_ROWS = 64
+_SHOWN = 5
 
 
 def check_data(data: Any) -> None:
@@ -26,6 +37,94 @@ def check_data(data: Any) -> None:
     if not (hasattr(data, "train_loader") and hasattr(data, "eval_loaders")):
         message = f"is a {type(data).__name__}, which gives no loaders; allowed: expkit.data.Data"
         raise ConfigError([Problem("data", message, "data=Data(train, eval, batch_size=32)")])
+
+
+def check_same_data(group: Collective, loader: TrainLoader, data: Any) -> None:
+    """Make sure that all ranks have the same data, of which each takes its own part; a collective.
+
+    Of sets that lie in memory some rows are compared, of others the length.
+
+    Args:
+        group: the ranks; one alone compares nothing.
+        loader: this rank's.
+        data: has ``train`` and ``eval`` (`expkit.data.Data`); of what has not, only the loader is
+            compared.
+
+    Raises:
+        DataError: on all ranks; names the set, the ranks and what differs.
+    """
+    if group.world_size == 1:
+        return
+    own = {name: _facts(dataset) for name, dataset in _sets(data).items()}
+    ranks = group.all_gather((own, loader.signature))
+    for name in dict.fromkeys(name for sets, _ in ranks for name in sets):
+        difference = _difference([sets.get(name, {"samples": "no"}) for sets, _ in ranks])
+        if difference:
+            raise DataError(
+                f"{name} is not the same on all ranks: {difference}. Each rank takes its own part "
+                "of the same samples; a source that draws or splits must do so from its seed: "
+                "data.source"
+            )
+    difference = _difference([signature for _, signature in ranks])
+    if difference:
+        raise DataError(
+            f"the steps of an epoch are not the same on all ranks: {difference}. All ranks need "
+            "the same seed, batch size and limits, and a sampler whose order follows from the seed"
+        )
+
+
+def _sets(data: Any) -> dict[str, Any]:
+    """The sets of `expkit.data.Data` by the name that an error gives them."""
+    train, named = getattr(data, "train", None), getattr(data, "eval", None)
+    sets = {} if train is None else {"the training set": train}
+    if isinstance(named, Mapping):
+        sets |= {f"the evaluation set {name}".rstrip(): one for name, one in named.items()}
+    return sets
+
+
+def _arrays(dataset: Any) -> Mapping[str, Any]:
+    """The columns of a set that lies in memory."""
+    arrays = getattr(dataset, "arrays", None)
+    return arrays if isinstance(arrays, Mapping) else {}
+
+
+def _facts(dataset: Any) -> dict[str, Any]:
+    """What two ranks can compare of a set."""
+    facts: dict[str, Any] = {}
+    try:
+        facts["samples"] = len(dataset)
+    except TypeError:  # no set, or one without a length
+        return facts
+    for name, array in _arrays(dataset).items():
+        if isinstance(array, np.ndarray) and array.ndim and not array.dtype.hasobject:
+            places = np.linspace(0, len(array) - 1, min(len(array), _COMPARED_ROWS))
+            rows = array[places.astype(np.int64)]
+            kind = f"{rows.dtype.str}{rows.shape}".encode()
+            facts[f"values of {name}"] = zlib.crc32(rows.tobytes(), zlib.crc32(kind))
+    return facts
+
+
+def _difference(facts: Sequence[Mapping[str, Any]]) -> str:
+    """In what ranks differ from rank 0, by rank; empty where in nothing."""
+    first, found = facts[0], []
+    for rank, other in enumerate(facts):
+        keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
+        values = [key for key in keys if key.startswith("values of ")]
+        shown = [
+            f"{other.get(key)} {key}, rank 0 has {first.get(key)}"
+            for key in keys
+            if key not in values
+        ]
+        if keys:
+            # Where the lengths differ, rows at the same places say no more.
+            what = "; ".join(shown) or f"other {', '.join(values)} than rank 0"
+            found.append(f"rank {rank} has {what}")
+    return _some(found)
+
+
+def _some(items: Sequence[str]) -> str:
+    rest = len(items) - _SHOWN
+    return "; ".join(items[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def check_targets(driver: Driver, data: Any, loss: Any) -> None:
@@ -42,13 +141,9 @@ def check_targets(driver: Driver, data: Any, loss: Any) -> None:
     """
     if not hasattr(loss, "check"):
         return
-    sets: Mapping[str, Any] = {"the training set": getattr(data, "train", None)} | {
-        f"the evaluation set {name}".rstrip(): one
-        for name, one in getattr(data, "eval", {}).items()
-    }
     shape = None
-    for name, dataset in sets.items():
-        targets = getattr(dataset, "arrays", {}).get(loss.target)
+    for name, dataset in _sets(data).items():
+        targets = _arrays(dataset).get(loss.target)
         if targets is None:
             continue
         shape = shape or _output_shape(driver, dataset, loss.output)

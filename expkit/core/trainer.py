@@ -167,6 +167,11 @@ class Trainer:
         self._interrupted = False  # here, by a signal of which the other ranks may not know
         self._is_cut_short = False  # on all ranks alike
 
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of a whole window, over all ranks."""
+        return int(self._loader.signature["samples_per_step"])
+
     # -- the loop ----------------------------------------------------------------------------------
 
     def fit(self) -> Result:

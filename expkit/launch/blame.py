@@ -145,10 +145,11 @@ def _innocence(vitals: Vitals, rules: Rules, now: float) -> tuple[bool, bool, in
 def _suspicion(vitals: Vitals, rules: Rules, now: float) -> Sign:
     idle_s = _idle_s(vitals, rules, now)
     if _is_silent(vitals, rules, now):
-        what = f"no sign of life for {now - vitals.beat_at:.0f} s"
+        what = f"no sign of life for {now - vitals.beat_at:.0f} s "
+        what += f"(driver.timeout_s={rules.timeout_s:g})"
         what += " (its process is halted)" if vitals.is_halted else ""
     elif idle_s >= BEAT_S:
-        what = f"no progress for {idle_s:.0f} s"
+        what = f"no progress for {idle_s:.0f} s (driver.timeout_s={rules.timeout_s:g})"
     else:
         what = "gave the other ranks no answer"
     return Sign(Kind.HANG, now, vitals.rank, what)

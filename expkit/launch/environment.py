@@ -75,7 +75,10 @@ def find_place(environment: Mapping[str, str] | None = None) -> Place | None:
         if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
             return _from_slurm(env)
     except (LookupError, ValueError) as error:
-        message = f"the launcher's variables are incomplete: {error}"
+        message = (
+            f"the launcher's variables are incomplete: {error}. Where no launcher has started this "
+            "process, take them out: env -u RANK -u WORLD_SIZE -u SLURM_STEP_NUM_TASKS ..."
+        )
         raise ConfigError([Problem("environment", message)]) from error
     return None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import queue
 import sys
 import threading
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, TextIO
+
+from expkit.core.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +46,40 @@ class Routes:
     keeps_main: bool = False
 
 
+_WORDS: dict[str, tuple[Stream, ...]] = {
+    "all": STREAMS,
+    "only_error": ("stderr",),
+    "ignore": (),
+}
+
+
 def routes(worker_output: str, logs: Path) -> Routes:
     """What ``driver.worker_output`` says: all, only_error, ignore, or a directory."""
-    shown: dict[str, tuple[Stream, ...]] = {
-        "all": STREAMS,
-        "only_error": ("stderr",),
-        "ignore": (),
-    }
-    if worker_output in shown:
-        return Routes(logs, shown[worker_output])
+    if worker_output in _WORDS:
+        return Routes(logs, _WORDS[worker_output])
     return Routes(Path(worker_output), (), keeps_main=True)
+
+
+def check_directory(worker_output: str) -> None:
+    """Make sure that the directory which ``driver.worker_output`` may name can be written.
+
+    Raises:
+        ConfigError: it cannot, or it is no path but a word much like one of those allowed.
+    """
+    if worker_output in _WORDS:
+        return
+    hint = "driver.worker_output=only_error"
+    directory = Path(worker_output)
+    if os.sep not in worker_output and not directory.is_dir():
+        message = f"is {worker_output!r}; allowed: {', '.join(_WORDS)}, or a path such as ./texts"
+        raise ConfigError([Problem("driver.worker_output", message, hint)])
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        message = f"is {worker_output!r}, where nothing can be written: {error.strerror}"
+        raise ConfigError([Problem("driver.worker_output", message, hint)]) from error
 
 
 class Console:
@@ -201,3 +229,9 @@ def readable(line: bytes) -> str:
     """A line as a terminal would show it in the end: what bars have overwritten is gone."""
     text = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
     return text.translate(_CONTROL)
+
+
+def open_streams() -> None:
+    """Give a process whose output was closed one that leads nowhere: nobody wants to read it."""
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere

@@ -37,6 +37,11 @@ class StopSignals:
         for number in self._before:
             signal.signal(number, self._handle)
 
+    def ignore(self) -> None:
+        """Let further signals pass until the end: what is being written shall be whole."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
     @property
     def exit_code(self) -> int:
         """What a process stopped by the signal returns: 128 + its number."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, config, info
+from tests.cli.conftest import SMALL, config, info, records
 
 MY_MODEL = '''
 from expkit.models.numpy import Mlp
@@ -17,6 +17,14 @@ from expkit.models.numpy import Mlp
 class Wide(Mlp):
     """An MLP by another name."""
 '''
+
+SHORT_DATA = """
+source:
+  _target_: my_data.tiny
+info:
+  num_features: 4
+  num_outputs: 2
+"""
 
 
 @pytest.fixture
@@ -80,6 +88,24 @@ def test_an_error_in_own_code_is_shown_with_its_cause_and_key(own_model, command
     assert done.code == 2
     assert "model._target_" in done.text
     assert "not_there" in done.text
+
+
+@pytest.mark.parametrize("mark", ["", "+"])
+def test_a_key_that_the_users_file_leaves_out_is_given_on_the_command_line(command, project, mark):
+    (project.path / "conf/data/short.yaml").write_text(SHORT_DATA)
+    given = [SMALL, "data=short", "logger=none", f"{mark}data.global_batch_size="]
+    shown = command("--cfg", "job", *given[:-1], f"{given[-1]}10")
+    assert shown.code == 0, shown.text
+    assert "global_batch_size: 10" in shown.out
+    done = command(*given[:-1], f"{given[-1]}10")
+    assert done.code == 0, done.text
+    assert [record.step for record in records(project.run())] == [1, 2, 3, 4]
+    swept = command("-m", *given[:-1], f"{given[-1]}5,10")
+    assert swept.code == 0, swept.text
+    assert " data.global_batch_size=5 " in swept.out
+    jobs = sorted(project.path.glob("outputs/*/*-sweep-*/*/run.json"))
+    assert [config(job.parent)["data"]["global_batch_size"] for job in jobs] == [5, 10]
+    assert [len(records(job.parent)) for job in jobs] == [8, 4]
 
 
 @pytest.mark.slow

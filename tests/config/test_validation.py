@@ -90,7 +90,7 @@ MENDED = [
     ("lr=0.1", "optimizer.lr=0.1"),
     ("model.hiden=[3]", "model.hidden=[3]"),
     ("callbacks.progress.stile=bar", "callbacks.progress.style=bar"),
-    ("+trainer.n_epochs=3", "trainer.n_epochs=3"),
+    ("+driver.precision=fp16", "driver.precision=fp16"),
     ("+trainer.n_epoch=3", "trainer.n_epochs=3"),
     ("~trainer.n_epochs", "trainer.n_epochs=..."),
     ("~seed", "seed=..."),
