@@ -16,7 +16,7 @@ from expkit.run.history import saved_config, saved_overrides
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return make_job(check(["driver=torch_ddp", "seed=3", "tags=[a,\"ü\"]"]), ["seed=3"])
+    return make_job(check(["driver=torch_ddp", "seed=3", 'tags=[a,"ü"]']), ["seed=3"])
 
 
 def test_a_job_survives_its_way_to_another_process(job):
@@ -29,7 +29,7 @@ def test_a_job_survives_its_way_to_another_process(job):
 def test_a_new_job_has_a_directory_with_its_config(job):
     assert job.open().info()["status"] == "created"
     assert saved_config(job.open().path) == job.config
-    assert saved_overrides(job.open().path) == ["driver=torch_ddp", "seed=3", "tags=[a,\"ü\"]"]
+    assert saved_overrides(job.open().path) == ["driver=torch_ddp", "seed=3", 'tags=[a,"ü"]']
 
 
 def test_the_driver_tells_whether_a_job_is_distributed(job):

@@ -16,8 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from expkit.config.catalog import Catalog
 from expkit.config.keys import check_keys
 from expkit.config.kinds import seconds
-from expkit.config.missing_option import missing_option
 from expkit.config.left_out import left_out, may_be_left_out
+from expkit.config.missing_option import missing_option
 from expkit.config.misspelling import has_parent, unknown_key
 from expkit.config.nodes import check_nodes
 from expkit.config.overrides import Assignment, is_fixed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ from expkit.core.progress import Progress
 _PROBE_SIZE = 2
 _COMPARED_ROWS = 64
 _SHOWN = 5
+
+T = TypeVar("T")
+Sums = Mapping[str, int]
 
 
 def check_data(data: Any) -> None:
@@ -55,21 +58,21 @@ def check_same_data(group: Collective, loader: TrainLoader, data: Any) -> None:
     """
     if group.world_size == 1:
         return
-    own = {name: _facts(dataset) for name, dataset in _sets(data).items()}
+    own = {name: _content(dataset) for name, dataset in _sets(data).items()}
     ranks = group.all_gather((own, loader.signature))
     for name in dict.fromkeys(name for sets, _ in ranks for name in sets):
-        difference = _difference([sets.get(name, {"samples": "no"}) for sets, _ in ranks])
+        difference = _by_rank([sets.get(name, ("no", {})) for sets, _ in ranks], _other_content)
         if difference:
             raise DataError(
                 f"{name} is not the same on all ranks: {difference}. Each rank takes its own part "
                 "of the same samples; a source that draws or splits must do so from its seed: "
                 "data.source"
             )
-    difference = _difference([signature for _, signature in ranks])
+    difference = _by_rank([signature for _, signature in ranks], _other_signature)
     if difference:
         raise DataError(
             f"the steps of an epoch are not the same on all ranks: {difference}. All ranks need "
-            "the same seed, batch size and limits, and a sampler whose order follows from the seed"
+            "the same batch size, limits and seed, and a sampler whose order follows from the seed"
         )
 
 
@@ -88,43 +91,54 @@ def _arrays(dataset: Any) -> Mapping[str, Any]:
     return arrays if isinstance(arrays, Mapping) else {}
 
 
-def _facts(dataset: Any) -> dict[str, Any]:
-    """What two ranks can compare of a set."""
-    facts: dict[str, Any] = {}
+def _content(dataset: Any) -> tuple[Any, Sums]:
+    """What ranks compare of a set: its length, and a checksum of some rows of each array."""
     try:
-        facts["samples"] = len(dataset)
-    except TypeError:  # no set, or one without a length
-        return facts
+        length = len(dataset)
+    except TypeError:  # a user's own, which has none
+        return None, {}
+    sums = {}
     for name, array in _arrays(dataset).items():
-        if isinstance(array, np.ndarray) and array.ndim and not array.dtype.hasobject:
-            places = np.linspace(0, len(array) - 1, min(len(array), _COMPARED_ROWS))
-            rows = array[places.astype(np.int64)]
-            kind = f"{rows.dtype.str}{rows.shape}".encode()
-            facts[f"values of {name}"] = zlib.crc32(rows.tobytes(), zlib.crc32(kind))
-    return facts
+        if isinstance(array, np.ndarray) and not array.dtype.hasobject:
+            places = np.linspace(0, length - 1, min(length, _COMPARED_ROWS)).astype(np.int64)
+            rows = array[places]
+            kind = zlib.crc32(f"{rows.dtype.str} {rows.shape}".encode())
+            sums[name] = zlib.crc32(rows.tobytes(), kind)
+    return length, sums
 
 
-def _difference(facts: Sequence[Mapping[str, Any]]) -> str:
-    """In what ranks differ from rank 0, by rank; empty where in nothing."""
-    first, found = facts[0], []
-    for rank, other in enumerate(facts):
-        keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
-        values = [key for key in keys if key.startswith("values of ")]
-        shown = [
-            f"{other.get(key)} {key}, rank 0 has {first.get(key)}"
-            for key in keys
-            if key not in values
-        ]
-        if keys:
-            # Where the lengths differ, rows at the same places say no more.
-            what = "; ".join(shown) or f"other {', '.join(values)} than rank 0"
-            found.append(f"rank {rank} has {what}")
-    return _some(found)
+def _by_rank(facts: Sequence[T], describe: Callable[[T, T], str]) -> str:
+    """In what other ranks differ from rank 0; empty where in nothing."""
+    found = [
+        f"rank {rank} has {describe(other, facts[0])}"
+        for rank, other in enumerate(facts)
+        if other != facts[0]
+    ]
+    return _some(found, "; ")
 
 
-def _some(items: Sequence[str]) -> str:
+def _other_content(other: tuple[Any, Sums], first: tuple[Any, Sums]) -> str:
+    if other[0] != first[0]:
+        return f"{other[0]} samples, rank 0 has {first[0]}"
+    return _other_values(other[1], first[1])
+
+
+def _other_values(other: Sums, first: Sums) -> str:
+    names = [name for name in {**first, **other} if other.get(name) != first.get(name)]
+    return f"other values of {_some(names, ', ')} than rank 0"
+
+
+def _other_signature(other: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key.replace('_', ' ')} {other.get(key)} (rank 0: {first.get(key)})"
+        for key in {**first, **other}
+        if other.get(key) != first.get(key)
+    )
+
+
+def _some(items: Sequence[str], separator: str) -> str:
     rest = len(items) - _SHOWN
-    return "; ".join(items[:_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+    return separator.join(items[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def check_targets(driver: Driver, data: Any, loss: Any) -> None:
@@ -217,3 +231,27 @@ def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
                 "gradient was not; lower optimizer.lr, or set trainer.clip_norm=1.0. This state is "
                 "not kept"
             )
+
+
+def check_replicas(driver: Driver, step: int) -> None:
+    """Make sure that ranks which hold whole models hold the same one, to the last bit.
+
+    A collective, unless there is one rank or each holds only a part.
+
+    Raises:
+        DriverError: on all ranks; names the step, the ranks and the arrays that differ.
+    """
+    if driver.world_size == 1 or driver.evaluates_together:
+        return
+    state = driver.model_state()
+    own = {
+        path: zlib.crc32(np.ascontiguousarray(state[path]).view(np.uint8)) for path in sorted(state)
+    }
+    totals = driver.all_gather(zlib.crc32(repr(own).encode()))
+    if len(set(totals)) > 1:
+        difference = _by_rank(driver.all_gather(own), _other_values)
+        raise DriverError(
+            f"the weights are not the same on all ranks after step {step}: {difference}. Usual "
+            "reasons: a callback that changes weights on one rank only, or that leaves a step out "
+            "on one rank only"
+        )

@@ -20,7 +20,14 @@ from expkit.core.loss_record import LossRecord
 from expkit.core.metric import MetricGroup
 from expkit.core.monitor import Monitor
 from expkit.core.period import Period, PeriodLike
-from expkit.core.preflight import check_data, check_position, check_targets, check_weights
+from expkit.core.preflight import (
+    check_data,
+    check_position,
+    check_replicas,
+    check_same_data,
+    check_targets,
+    check_weights,
+)
 from expkit.core.progress import Progress
 from expkit.core.result import Result
 from expkit.core.schedule import Schedule, ScheduleSet, first_rates
@@ -128,6 +135,7 @@ class Trainer:
             limit_batches=limit_train_batches,
             overfit_batches=overfit_batches,
         )
+        check_same_data(driver.group, self._loader, data)
         self.evaluator = Evaluator(
             driver=driver,
             data=data,
@@ -163,7 +171,7 @@ class Trainer:
         self._step = Step(
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
         )
-        self._saved_step, self._evaluated_step = 0, -1
+        self._saved_step, self._evaluated_step, self._compared_step = 0, -1, -1
         self._interrupted = False  # here, by a signal of which the other ranks may not know
         self._is_cut_short = False  # on all ranks alike
 
@@ -299,6 +307,7 @@ class Trainer:
         if not self.evaluator.has_data:
             return
         self._losses.read()
+        self._compare_ranks()
         self.events.fire("eval_start", context)
         metrics = self.evaluator.run()
         self._logger.log("eval", progress.step, progress.epoch, metrics)
@@ -319,6 +328,7 @@ class Trainer:
         progress = self.progress
         self.context.save_requested = False
         self._losses.read()
+        self._compare_ranks()
         state = self.state()
         check_weights(state["model"], progress.step)
         self.events.fire("save", self.context, state)
@@ -331,6 +341,12 @@ class Trainer:
             score=self._best.latest if fresh else None,
         )
         self._saved_step = progress.step
+
+    def _compare_ranks(self) -> None:
+        """See `check_replicas`; once a step."""
+        if self._compared_step != self.progress.step:
+            self._compared_step = self.progress.step
+            check_replicas(self.driver, self.progress.step)
 
     # -- state -------------------------------------------------------------------------------------
 
