@@ -245,7 +245,8 @@ def check_replicas(driver: Driver, step: int) -> None:
         return
     state = driver.model_state()
     own = {
-        path: zlib.crc32(np.ascontiguousarray(state[path]).view(np.uint8)) for path in sorted(state)
+        path: zlib.crc32(np.ascontiguousarray(state[path]).view(np.uint8).data)
+        for path in sorted(state)
     }
     totals = driver.all_gather(zlib.crc32(repr(own).encode()))
     if len(set(totals)) > 1:

@@ -187,7 +187,7 @@ def test_the_same_data_on_all_ranks_is_no_error():
         (Data({k: v.astype("f8") for k, v in samples(200).items()}), "of x, y, index than"),
         (Data({k: v for k, v in samples(200).items() if k != "y"}), "other values of y than"),
         (Data(samples(200), samples(4)), "the evaluation set is .*: rank 1 has 4 .* 0 has no"),
-        (Data(samples(200), batch_size=16), "steps of an epoch .* per step 32 .rank 0: 64."),
+        (Data(samples(200), batch_size=16), "steps of an epoch .* per step 48 .rank 0: 96."),
     ],
 )
 def test_other_data_on_one_rank_is_refused_on_all_with_the_set_and_what_differs(other, what):

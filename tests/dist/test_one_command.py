@@ -107,7 +107,7 @@ def test_ranks_of_torch_listen_on_loopback_alone(runs):
 
 PRINT = ["callbacks.probe.what=print", "callbacks.probe.rank=-1"]
 OUTPUTS = {
-    "directory": [*PRINT, "driver.num_processes=3", "driver.worker_output=texts"],
+    "directory": [*PRINT, "driver.num_processes=3", "driver.worker_output=./texts"],
     "all": [*PRINT, "driver.worker_output=all"],
     "only_error": PRINT,
     "ignore": [*PRINT, "driver.worker_output=ignore", "hydra.run.dir=given/place"],

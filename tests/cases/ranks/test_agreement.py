@@ -48,7 +48,8 @@ def test_a_rank_that_drifts_is_told_by_all_and_never_evaluated_or_kept(
     assert [error, *found] == other == [error, evaluated, kept]
 
 
-def test_ranks_that_do_not_drift_are_evaluated_and_kept(two, tmp_path):
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_ranks_that_do_not_drift_are_evaluated_and_kept(two, tmp_path, norm):
     options = {"root": str(tmp_path), "rank": 2, "step": 3, "eval_every": 2, "save_every": 5}
-    first, _ = two.run("agreement.drift", **options)
+    first, _ = two.run("agreement.drift", **options, mlp={"norm": norm})
     assert first == [None, [2, 4, 6, 8, 10], [5, 10]]
