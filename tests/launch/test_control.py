@@ -46,7 +46,7 @@ def test_only_a_pulse_that_changes_is_progress():
         vitals.receive(json.dumps({"beat": pulse}).encode() + b"\n", float(now))
     assert (vitals.beat_at, vitals.progress_at) == (5.0, 4.0)
     assert sign_of(vitals, Rules(timeout_s=3.0), 6.9) is None
-    assert sign_of(vitals, Rules(timeout_s=3.0), 7.0).what == "no progress for 3 s"
+    assert sign_of(vitals, Rules(timeout_s=3.0), 7.0).what.startswith("no progress for 3 s")
 
 
 def test_a_rank_without_a_pulse_may_take_its_time_while_nobody_is_done():
