@@ -63,14 +63,14 @@ def _experiment(argv: Sequence[str]) -> int:
         flags = [text for text in argv if text not in arguments.overrides]
         hand_to_hydra([*flags, *map(for_hydra, overrides)], lambda _: None)
         return 0
+    from expkit.config.schema import is_distributed
     from expkit.config.validation import check
 
     composition = check(overrides, config_dir=arguments.config_dir, multirun=arguments.multirun)
-    config = composition.config
     for note in composition.notes:
         _tell(f"note: {note}")
     place = find_place()
-    if place is not None and (place.world_size > 1 or "num_processes" in config["driver"]):
+    if place is not None and (place.world_size > 1 or is_distributed(composition.config)):
         from expkit.rank import run_in_place
 
         return run_in_place(composition, argv, place, arguments.multirun)

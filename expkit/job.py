@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from expkit.checkpoint.find import check_source
+from expkit.config.schema import is_distributed
 from expkit.config.validation import Composition
 from expkit.core.errors import CheckpointError, ConfigError, Problem
 from expkit.launch.devices import ranks_of
@@ -99,11 +100,6 @@ class Job:
 def lasting(config: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """What of a config holds each time a run goes on, given the one that its directory keeps."""
     return {**config, "resume": None, "init_from": before.get("init_from")}
-
-
-def is_distributed(config: Mapping[str, Any]) -> bool:
-    """Whether the driver of a config runs in several processes."""
-    return "num_processes" in config["driver"]
 
 
 def check_beginning(composition: Composition) -> None:

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from expkit.builder import make_driver
+from expkit.config.schema import SEVERAL, is_distributed
 from expkit.config.validation import Composition
 from expkit.core.errors import ConfigError, Problem, RankError
 from expkit.execution import Execution, details, in_a_line
-from expkit.job import Job, is_distributed, make_job
+from expkit.job import Job, make_job
 from expkit.launch.control import Control
 from expkit.launch.environment import Place, find_place
 from expkit.launch.output import open_streams
 from expkit.launch.signals import STOP_SIGNALS
+from expkit.run.history import key_of
 
 _LAUNCHERS = {
     "torchrun": "torchrun",
@@ -80,13 +82,15 @@ def _check_place(
             f"driver={option} runs in one process, but {name} has started this one as rank "
             f"{place.rank} of {place.world_size}"
         )
-        distributed = {"torch": "torch_ddp", "paddle": "paddle_fleet"}.get(driver["framework"])
-        problems.append(Problem("driver", message, f"driver={distributed or 'torch_ddp'}"))
+        several = SEVERAL.get(driver["framework"], SEVERAL["torch"])
+        problems.append(Problem("driver", message, f"driver={several}"))
     else:
         # What a run that goes on was once given is not refused, only what is given now.
-        given = {text.lstrip("+").partition("=")[0] for text in argv}
+        given = {key_of(text) for text in argv}
+        # The launcher's own number of ranks says nothing new; all else is for it to set.
+        theirs = {"num_processes": place.local_world_size}
         for key in ("num_processes", "max_restarts", "worker_output"):
-            if f"driver.{key}" in given and driver[key] != place.local_world_size:
+            if f"driver.{key}" in given and driver[key] != theirs.get(key):
                 message = f"has no effect under {name}, which starts the ranks"
                 problems.append(Problem(f"driver.{key}", message))
     if problems:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from expkit.config.schema import FLEET_STRATEGY, NEEDED
+from expkit.config.schema import FLEET_STRATEGY, NEEDED, SEVERAL, is_distributed
 from expkit.config.suggestion import listing, nearest
 from expkit.core.errors import ConfigError, Problem
 from expkit.core.monitor import Monitor
@@ -128,16 +128,16 @@ def _paddle_limits(case: Case) -> Iterator[Problem]:
 
 def _one_device(case: Case) -> Iterator[Problem]:
     driver = case["driver"]
-    if "num_processes" not in driver and not isinstance(driver.get("device", "auto"), str):
+    if not is_distributed(case.config) and not isinstance(driver.get("device", "auto"), str):
         message = f"is {driver['device']!r}: a driver of one process takes one device by its name"
-        several = {"paddle": "paddle_fleet"}.get(driver.get("framework"), "torch_ddp")
+        several = SEVERAL.get(str(driver.get("framework")), SEVERAL["torch"])
         yield Problem("driver.device", message, f"driver={several}")
 
 
 def _ranks_fit_the_driver(case: Case) -> Iterator[Problem]:
     """What drivers with several processes cannot do, or do without effect."""
     driver, trainer = case["driver"], case["trainer"]
-    if "num_processes" not in driver:
+    if not is_distributed(case.config):
         return
     if trainer.get("on_exception") == "ignore":
         message = "is 'ignore', but a rank that goes on alone would leave the others waiting"

@@ -224,6 +224,15 @@ NEEDED = ("driver", "data", "model", "optimizer", "sampler", "checkpoint", "trai
 """The groups that no run can do without."""
 
 
+SEVERAL = {"torch": "torch_ddp", "paddle": "paddle_fleet"}
+"""The driver's option that runs a framework in several processes."""
+
+
+def is_distributed(config: Mapping[str, Any]) -> bool:
+    """Whether the driver of a config runs in several processes."""
+    return "num_processes" in config["driver"]
+
+
 @cache
 def kinds(schema: type) -> dict[str, Any]:
     """The type hint of each key."""
