@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ Framework = Literal["torch", "paddle"]
 
 LOOPBACK = "127.0.0.1"
 _LISTENING = "0A"
+_TICK_S = 0.01
 
 
 class Rendezvous(ABC):
@@ -40,10 +42,6 @@ class Rendezvous(ABC):
     @abstractmethod
     def started(self, rank: int) -> None:
         """A rank has been started, and has what it inherits."""
-
-    @abstractmethod
-    def is_open(self) -> bool:
-        """Whether ranks other than 0, which serves them, should be started."""
 
     @abstractmethod
     def close(self) -> None:
@@ -81,10 +79,6 @@ class TorchRendezvous(Rendezvous):
         if rank == 0:
             self._socket.close()
 
-    def is_open(self) -> bool:
-        """From the beginning."""
-        return True
-
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
@@ -113,10 +107,6 @@ class PaddleRendezvous(Rendezvous):
     def started(self, rank: int) -> None:
         """The ports are kept until the end."""
 
-    def is_open(self) -> bool:
-        """Once rank 0 serves: Paddle's clients sleep for three seconds when they come too early."""
-        return is_listening(self._ports[0])
-
     def close(self) -> None:
         """Give the ports back."""
         for held in self._sockets:
@@ -140,3 +130,10 @@ def is_listening(port: int) -> bool:
             if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
                 return True
     return False
+
+
+def wait_until_listening(port: int, timeout_s: float) -> None:
+    """Return when anybody on this machine listens on a TCP port, or time is up."""
+    end = time.monotonic() + timeout_s
+    while not is_listening(port) and time.monotonic() < end:
+        time.sleep(_TICK_S)

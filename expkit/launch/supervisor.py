@@ -23,8 +23,6 @@ from expkit.launch.vitals import Vitals
 __all__ = ["Ended", "RankFailure", "Supervisor"]
 
 _TICK_S = 0.25
-_OPENING_TICK_S = 0.02
-_OPENING_S = 10.0
 _SETTLE_S = 0.3
 _STACKS_S = 0.5
 _EXIT_S = 5.0
@@ -131,15 +129,13 @@ class _Watch:
         self._timeout_s = timeout_s
         self._grace_s = grace_s
         self._ranks: list[RankProcess] = []
-        self._opens_until = time.monotonic() + _OPENING_S
         self._stops: list[signal.Signals] = []
         self._kill_at = math.inf
         selector.register(signals.descriptor, selectors.EVENT_READ, lambda: None)
 
     def run(self) -> Ended:
         """From the start to the end."""
-        self._start_rank()
-        self._start_rest()
+        self._start()
         failures: tuple[RankFailure, ...] = ()
         while not failures:
             self._pump(self._has_ended)
@@ -156,23 +152,12 @@ class _Watch:
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def _start_rank(self) -> None:
-        number = len(self._ranks)
-        rank = RankProcess(number, self._recipe, self._rendezvous, self._console, self._selector)
-        self._ranks.append(rank)
-
-    def _start_rest(self) -> None:
-        """Start the ranks that meet at rank 0, once it is there."""
-        if self._all_started or self._stops or self._signs():
-            return
-        is_late = time.monotonic() >= self._opens_until or self._vitals[0].is_accounted_for
-        if is_late or self._rendezvous.is_open():
-            while not self._all_started:
-                self._start_rank()
-
-    @property
-    def _all_started(self) -> bool:
-        return len(self._ranks) == self._recipe.world_size
+    def _start(self) -> None:
+        for number in range(self._recipe.world_size):
+            rank = RankProcess(
+                number, self._recipe, self._rendezvous, self._console, self._selector
+            )
+            self._ranks.append(rank)
 
     # -- watching ----------------------------------------------------------------------------------
 
@@ -180,12 +165,10 @@ class _Watch:
         """Take in what comes from ranks and by signals, until something holds or time is up."""
         deadline = time.monotonic() + seconds
         while not is_over() and (now := time.monotonic()) < deadline:
-            tick = _TICK_S if self._all_started else _OPENING_TICK_S
-            for key, _ in self._selector.select(min(tick, deadline - now)):
+            for key, _ in self._selector.select(min(_TICK_S, deadline - now)):
                 key.data()
             for number in self._signals.take():
                 self._pass_on(number)
-            self._start_rest()
 
     def _pass_on(self, number: signal.Signals) -> None:
         self._stops.append(number)
@@ -199,8 +182,6 @@ class _Watch:
         """Whether there is nothing more to wait for."""
         if self._must_kill() or self._signs():
             return True
-        if not self._all_started:
-            return bool(self._stops)
         if not self._any_alive():
             return True
         done = [vitals.done_at for vitals in self._vitals if vitals.done_at is not None]

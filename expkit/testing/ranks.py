@@ -60,7 +60,6 @@ class RankPool:
         self._variables = dict(variables or {})
         self._ranks: list[RankProcess] = []
         self._broken: str | None = None
-        self._is_fresh = True
         self._start()
 
     def run(
@@ -134,7 +133,7 @@ class RankPool:
                 assert place is not None  # these are the variables of one
                 variables = torch_variables(place)
             self._ranks.append(RankProcess(variables | self._variables))
-        self._broken, self._is_fresh = None, True
+        self._broken = None
 
     def _ask(self, request: str, deadline: float, settle_s: float) -> list[dict[str, Any]]:
         """Send a request to all ranks and collect their answers.
@@ -148,9 +147,6 @@ class RankPool:
             for number, rank in enumerate(self._ranks):
                 selector.register(rank.answers, selectors.EVENT_READ, number)
                 rank.send(request)
-                if self.framework == "paddle" and self._is_fresh and number == 0:
-                    self._wait_for_rendezvous(selector, deadline)
-            self._is_fresh = False
             while len(answers) < self.world_size:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
@@ -164,15 +160,6 @@ class RankPool:
                     if "result" not in answer:
                         deadline = min(deadline, time.monotonic() + settle_s)
         return [answers.get(number, {"late": True}) for number in range(self.world_size)]
-
-    def _wait_for_rendezvous(self, selector: selectors.BaseSelector, deadline: float) -> None:
-        """Wait until rank 0 listens, or has answered without.
-
-        Paddle's ranks sleep for three seconds where they come before rank 0 does.
-        """
-        while time.monotonic() < deadline and not selector.select(0.02):
-            if self._rendezvous.is_open():
-                return
 
     def _failure(self, answers: list[dict[str, Any]]) -> RanksError:
         """The error for answers of which some are no results; tells whether the pool is broken."""

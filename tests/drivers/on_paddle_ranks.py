@@ -31,18 +31,13 @@ def sparse():
     return raised(lambda: fw.several("flat").prepare(Table(), SGD(lr=1.0), identity), DriverError)
 
 
-def waits_before_collectives(seconds):
-    """When this rank came to each collective of the host, and when it called Paddle's.
+def calls_of_paddle(seconds):
+    """When this rank came to each collective, and when it called Paddle's, if it did.
 
     Rank 0 is busy before each.
     """
     group = fw.several("flat").group
-    came, called = [], []
-
-    def come():
-        if group.rank == 0:
-            time.sleep(seconds)
-        came.append(time.monotonic())
+    called = []
 
     def spy(name):
         real = getattr(dist, name)
@@ -57,6 +52,7 @@ def waits_before_collectives(seconds):
         "all_reduce": lambda: group.all_reduce(np.ones(1)),
         "all_gather": lambda: group.all_gather(1),
         "broadcast": lambda: group.broadcast(1),
+        "call_on_main": lambda: group.call_on_main(lambda: None),
         "broadcast_tensors": lambda: group.broadcast_tensors([paddle.ones([1])]),
     }
     found = {}
@@ -65,12 +61,11 @@ def waits_before_collectives(seconds):
             stack.enter_context(spy(name))
         for name, collective in calls.items():
             called.clear()
-            come()
+            if group.rank == 0:
+                time.sleep(seconds)
+            came = time.monotonic()
             collective()
-            found[name] = [came[-1], called[0]]
-        called.clear()
-        group.call_on_main(come)
-        found["call_on_main"] = [came[-1], called[0]]
+            found[name] = came, called[:]
     return found
 
 

@@ -17,6 +17,7 @@ if os.environ.get("DUMMY_IMPORT_ERROR", "") == os.environ.get("RANK", "0"):
 
 from expkit.launch.control import Control
 from expkit.launch.environment import STORE_FD, find_place, take_descriptor
+from expkit.launch.rendezvous import wait_until_listening
 
 control = Control.open()
 place = find_place()
@@ -209,6 +210,7 @@ def meet(hold=0.2):
             peer.sendall(job["token"].encode())
             peer.close()
     else:
+        wait_until_listening(place.port, 10.0)
         with socket.create_connection((place.address, place.port), timeout=10) as peer:
             assert peer.makefile().read() == job["token"]
     time.sleep(hold)

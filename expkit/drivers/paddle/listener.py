@@ -1,4 +1,4 @@
-"""The door of Paddle's key-value store, which it leaves open for the whole run."""
+"""The door of Paddle's key-value store: who comes too early sleeps, and it is never shut."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
+
+from expkit.launch.rendezvous import wait_until_listening
+
+
+def wait_for_listener(timeout_s: float) -> None:
+    """Wait until the store on this machine is served: Paddle itself looks every three seconds."""
+    wait_until_listening(_port(), timeout_s)
 
 
 def shut_listener() -> None:

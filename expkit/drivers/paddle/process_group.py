@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import pickle
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,21 @@ from paddle import Tensor
 
 from expkit.core.collective import Collective, Flags, ReduceOp
 from expkit.core.errors import RankError
-from expkit.drivers.paddle.meeting import Meeting
+from expkit.drivers.paddle.meeting import Meeting, Merge
 
-_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+_REDUCTIONS: Mapping[ReduceOp, Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]]
+_REDUCTIONS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 _FAILURES = (RuntimeError, OSError)
 """What Paddle raises where a connection is closed or a time is over."""
 
 
 class ProcessGroup(Collective):
-    """What ranks tell each other by paddle.distributed.
+    """What ranks tell each other: tensors by paddle.distributed, all else where they meet.
 
-    Paddle's gloo waits 30 seconds for the slowest rank and no more, so before each collective on
-    the host the ranks meet, for as long as ``timeout_s`` allows. The gradients go without: meeting
-    would cost a third of a small exchange.
+    Paddle's gloo waits 30 seconds for the slowest rank and no more, so before tensors are broadcast
+    the ranks meet, for as long as ``timeout_s`` allows. The gradients go without: meeting would
+    cost a third of a small exchange.
 
     Args:
         local_rank: number of this process on its machine.
@@ -47,34 +49,33 @@ class ProcessGroup(Collective):
     # -- collectives -------------------------------------------------------------------------------
 
     def all_reduce(self, array: NDArray[Any], op: ReduceOp = "sum") -> NDArray[Any]:
-        """See `Collective.all_reduce`."""
-        if op not in _OPS:
-            raise ValueError(f"op is {op!r}; allowed: {', '.join(_OPS)}")
+        """See `Collective.all_reduce`. Ranks are added in their order."""
+        if op not in _REDUCTIONS:
+            raise ValueError(f"op is {op!r}; allowed: {', '.join(_REDUCTIONS)}")
         array = np.array(array)
         if array.dtype not in (np.float64, np.int64):
             raise ValueError(f"the array is of {array.dtype}; allowed: float64, int64")
-        if not array.size:
-            return array
-        tensor = paddle.to_tensor(array.reshape(-1))
-        with self._together("all_reduce"):
-            dist.all_reduce(tensor, _OPS[op])
-        return tensor.numpy().reshape(array.shape)
+
+        def merge(messages: Sequence[bytes]) -> bytes:
+            arrays = [np.frombuffer(message, array.dtype) for message in messages]
+            return functools.reduce(_REDUCTIONS[op], arrays).tobytes()
+
+        purpose = f"all_reduce, {op} of {array.dtype} {list(array.shape)}"
+        answer = self._exchange(purpose, array.tobytes(), merge)
+        return np.frombuffer(answer, array.dtype).reshape(array.shape).copy()
 
     def all_gather(self, value: Any) -> list[Any]:
         """See `Collective.all_gather`."""
-        values: list[Any] = []
-        with self._together("all_gather"):
-            dist.all_gather_object(values, value)
-        return values
+        answer = self._exchange("all_gather", pickle.dumps(value), pickle.dumps)
+        return [pickle.loads(message) for message in pickle.loads(answer)]
 
     def broadcast(self, value: Any, src: int = 0) -> Any:
         """See `Collective.broadcast`."""
         if not 0 <= src < self.world_size:
             raise ValueError(f"src is {src}; allowed: ranks 0 to {self.world_size - 1}")
-        values = [value if self.rank == src else None]
-        with self._together("broadcast"):
-            dist.broadcast_object_list(values, src)
-        return value if self.rank == src else values[0]
+        message = pickle.dumps(value) if self.rank == src else b""
+        answer = self._exchange("broadcast", message, lambda messages: messages[src])
+        return value if self.rank == src else pickle.loads(answer)
 
     def barrier(self) -> None:
         """See `Collective.barrier`."""
@@ -104,15 +105,19 @@ class ProcessGroup(Collective):
         by_dtype: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
-        with self._together("broadcast of tensors"):
-            for alike in by_dtype.values():
-                flat = paddle.concat([tensor.detach().reshape([-1]) for tensor in alike])
+        purpose = "broadcast of tensors"
+        self._meeting.wait(purpose, self._timeout_s)
+        for alike in by_dtype.values():
+            flat = paddle.concat([tensor.detach().reshape([-1]) for tensor in alike])
+            try:
                 dist.broadcast(flat, 0)
-                start = 0
-                for tensor in alike:
-                    stop = start + math.prod(tensor.shape)
-                    tensor.set_value(flat[start:stop].reshape(tensor.shape))
-                    start = stop
+            except _FAILURES as error:
+                raise self.failure(purpose, error) from error
+            start = 0
+            for tensor in alike:
+                stop = start + math.prod(tensor.shape)
+                tensor.set_value(flat[start:stop].reshape(tensor.shape))
+                start = stop
 
     # -- flags -------------------------------------------------------------------------------------
 
@@ -126,14 +131,8 @@ class ProcessGroup(Collective):
 
     # -- errors ------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _together(self, what: str) -> Iterator[None]:
-        """Begins when all ranks are there; turns errors of the collective into a `RankError`."""
-        self._meeting.wait(what, self._timeout_s)
-        try:
-            yield
-        except _FAILURES as error:
-            raise self.failure(what, error) from error
+    def _exchange(self, purpose: str, message: bytes, merge: Merge) -> bytes:
+        return self._meeting.exchange(purpose, message, merge, self._timeout_s)
 
     def failure(self, what: str, error: Exception) -> RankError:
         """The error for a collective that failed."""

@@ -15,7 +15,7 @@ from paddle.distributed import fleet
 from expkit.core.errors import ConfigError, DriverError, Problem, RankError
 from expkit.drivers import replicas
 from expkit.drivers.paddle.device import find_device
-from expkit.drivers.paddle.listener import shut_listener
+from expkit.drivers.paddle.listener import shut_listener, wait_for_listener
 from expkit.drivers.paddle.meeting import Meeting, meet
 from expkit.drivers.paddle.process_group import ProcessGroup
 from expkit.drivers.paddle.quiet import quiet_start
@@ -118,7 +118,10 @@ def _address(place: Place | None) -> str | None:
 def _init(
     place: Place, device: str, backend: str, options: Mapping[str, Any], timeout_s: float
 ) -> None:
-    _prepare_environment(place, device, backend, timeout_s)
+    is_local = place.local_world_size == place.world_size and sys.platform == "linux"
+    _prepare_environment(place, device, backend, timeout_s, is_local)
+    if is_local and place.rank > 0:
+        wait_for_listener(timeout_s)
     role_maker = options.get("role_maker")
     with quiet_start():
         if role_maker is None and not options.get("strategy"):
@@ -139,7 +142,9 @@ def _init(
         )
 
 
-def _prepare_environment(place: Place, device: str, backend: str, timeout_s: float) -> None:
+def _prepare_environment(
+    place: Place, device: str, backend: str, timeout_s: float, is_local: bool
+) -> None:
     """Set what Paddle reads from the environment when it joins, where the launcher did not."""
     if place.launcher == "slurm":
         # Only the first address is used; the others are told apart by it.
@@ -148,7 +153,7 @@ def _prepare_environment(place: Place, device: str, backend: str, timeout_s: flo
     os.environ["PADDLE_DISTRI_BACKEND"] = backend
     os.environ.setdefault("FLAGS_stop_check_timeout", str(max(1, round(timeout_s))))
     os.environ.setdefault("PADDLE_PG_TIMEOUT", str(round(1000 * timeout_s)))
-    if place.local_world_size == place.world_size and sys.platform == "linux":
+    if is_local:
         # All ranks are on this machine: gloo then listens for nobody else.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if device != "cpu":
