@@ -18,6 +18,7 @@ from expkit.checkpoint.manifest import DamageError, FileEntry
 from expkit.checkpoint.tensors import Part, encode
 from expkit.checkpoint.writer import BackgroundWriter, InlineWriter, Worker, Writer
 from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.core.state import check_weights
 from expkit.core.store import CheckpointInfo, Store
 from expkit.run.atomic import remove_leftovers, write_atomically
 
@@ -96,6 +97,8 @@ class CheckpointStore(Store):
         Raises:
             CheckpointError: the state holds what a checkpoint cannot hold, or the save before this
                 one failed.
+            NonFiniteLossError: the weights hold NaN; raised here or, from the background, by `poll`
+                or `wait`.
         """
         self._writer.wait()
         parts = encode(state)
@@ -103,7 +106,12 @@ class CheckpointStore(Store):
         ranked = None if score is None or math.isnan(score) else float(score)
         info = CheckpointInfo(self._path(step), step, epoch, numbers, ranked)
         entries = self._hasher.submit(lambda: tuple(part.entry() for part in parts))
-        self._writer.submit(lambda: self._write(parts, entries, info))
+
+        def write() -> None:
+            check_weights(state.get("model", {}), step)
+            self._write(parts, entries, info)
+
+        self._writer.submit(write)
 
     def _write(
         self, parts: Sequence[Part], entries: Future[tuple[FileEntry, ...]], info: CheckpointInfo
@@ -167,6 +175,29 @@ class CheckpointStore(Store):
 
     def _path(self, step: int) -> Path:
         return self._root / search.name_of(step)
+
+    def poll(self) -> None:
+        """See `Store.poll`.
+
+        Raises:
+            CheckpointError: the last save has failed; older checkpoints are as they were.
+        """
+        self._writer.poll()
+
+    def go_back(self, step: int) -> None:
+        """See `Store.go_back`; damaged checkpoints stay where they are."""
+        self._writer.wait()
+        if not search.candidates(self._root):
+            return
+        self._kept = self._take_over()
+        staying = [info for info in self._kept.values() if info.step <= step]
+        if len(staying) == len(self._kept):
+            return
+        newest = max(staying, key=lambda info: info.step, default=None)
+        best = self._ranked(staying)
+        self._point("last", newest)
+        self._point("best", best[0] if best else None)
+        self._retire(self._kept, step, staying)
 
     # -- the two pointers --------------------------------------------------------------------------
 

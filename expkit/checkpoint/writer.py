@@ -41,6 +41,10 @@ class Writer(ABC):
         """Do a job after the one before it, whose error is raised here if it failed."""
 
     @abstractmethod
+    def poll(self) -> None:
+        """Raise what the last job raised, once, if it has ended."""
+
+    @abstractmethod
     def wait(self) -> None:
         """Wait until nothing is under way; raises what the last job raised, once."""
 
@@ -55,6 +59,9 @@ class InlineWriter(Writer):
     def submit(self, job: Callable[[], None]) -> None:
         """Do it; its error is the caller's."""
         job()
+
+    def poll(self) -> None:
+        """Nothing is ever under way."""
 
     def wait(self) -> None:
         """Nothing is ever under way."""
@@ -74,6 +81,11 @@ class BackgroundWriter(Writer):
         """Hand the job over and return."""
         self.wait()
         self._pending = self._worker.submit(job)
+
+    def poll(self) -> None:
+        """Raise its error, if the job under way has ended with one."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
 
     def wait(self) -> None:
         """Wait for the job under way, if any."""

@@ -313,6 +313,13 @@ class Driver(ABC):
         """
 
     @abstractmethod
+    def linear_weights(self) -> tuple[str, ...]:
+        """Paths of the weights of linear layers.
+
+        PyTorch keeps them as (out, in), Paddle and NumPy as (in, out); all else is alike.
+        """
+
+    @abstractmethod
     def unwrap(self) -> Any:
         """The user's own model object."""
 

@@ -57,7 +57,13 @@ class DriverError(ExpkitError):
 
 
 class CheckpointError(ExpkitError):
-    """A checkpoint that cannot be written, or that is absent, damaged or of another model."""
+    """A checkpoint that cannot be written, or that is absent or damaged."""
+
+
+class MismatchError(CheckpointError):
+    """A checkpoint that is whole, but of another model, data set, optimizer or framework."""
+
+    exit_code = 2
 
 
 class RunDirectoryError(ExpkitError):

@@ -1,4 +1,4 @@
-"""What is known of the data before it is trained on, and of weights before they are kept."""
+"""What is known of the data before it is trained on, and of replicas while they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from expkit.core.batch import Batch, TrainLoader
 from expkit.core.collective import Collective
@@ -17,7 +16,6 @@ from expkit.core.errors import (
     DataError,
     DriverError,
     ExpkitError,
-    NonFiniteLossError,
     Problem,
 )
 from expkit.core.evaluator import step_error
@@ -186,6 +184,18 @@ def _output_shape(driver: Driver, dataset: Any, output: str) -> tuple[int, ...] 
     return host[output].shape if output in host else None
 
 
+def data_signature(loader: TrainLoader, data: Any) -> dict[str, Any]:
+    """What a checkpoint remembers of the data, as JSON values: how epochs are cut, and the content.
+
+    Args:
+        loader: of the training set.
+        data: has ``train`` (`expkit.data.Data`); of what has not, only the loader is remembered.
+    """
+    train = _sets(data).get("the training set")
+    content = {} if train is None else {"content": dict(_content(train)[1])}
+    return loader.signature | content
+
+
 def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Make sure that a position in an epoch means the samples that it meant when it was saved.
 
@@ -216,21 +226,6 @@ def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[st
         "limits and seed of the run, or begin a new run from its weights"
     )
     raise ConfigError([Problem("resume", message, "init_from=RUN in place of resume=RUN")])
-
-
-def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
-    """Make sure that no NaN is kept in place of good weights; infinities may be meant, as in masks.
-
-    Raises:
-        NonFiniteLossError: names the first array with a NaN.
-    """
-    for path, array in model.items():
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            raise NonFiniteLossError(
-                f"{path} holds NaN after step {step}, though the losses up to it were finite: a "
-                "gradient was not; lower optimizer.lr, or set trainer.clip_norm=1.0. This state is "
-                "not kept"
-            )
 
 
 def check_replicas(driver: Driver, step: int) -> None:

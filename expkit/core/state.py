@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from expkit.core.errors import CheckpointError
+import numpy as np
+from numpy.typing import NDArray
+
+from expkit.core.errors import MismatchError, NonFiniteLossError
 
 
 def rank_key(rank: int) -> str:
@@ -17,7 +20,7 @@ def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """Make sure that a state has exactly the paths that a model has.
 
     Raises:
-        CheckpointError: it lacks some or has others besides; names the first three of each.
+        MismatchError: it lacks some or has others besides; names the first three of each.
     """
     missing = sorted(set(own) - set(state))
     unexpected = sorted(set(state) - set(own))
@@ -27,17 +30,47 @@ def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         if paths
     ]
     if parts:
-        raise CheckpointError(f"the checkpoint is of another model: {'; '.join(parts)}")
+        raise MismatchError(f"the checkpoint is of another model: {'; '.join(parts)}")
 
 
 def check_same_shape(path: str, own: tuple[int, ...], state: tuple[int, ...]) -> None:
     """Make sure that an array fits its parameter.
 
     Raises:
-        CheckpointError: the shapes differ.
+        MismatchError: the shapes differ.
     """
     if tuple(own) != tuple(state):
-        raise CheckpointError(
+        raise MismatchError(
             f"the checkpoint is of another model: {path} has shape {tuple(state)} there, "
             f"{tuple(own)} here"
+        )
+
+
+def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
+    """Make sure that no NaN is kept in place of good weights; infinities may be meant, as in masks.
+
+    Raises:
+        NonFiniteLossError: names the first array with a NaN.
+    """
+    for path, array in model.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise NonFiniteLossError(
+                f"{path} holds NaN after step {step}, though the losses up to it were finite: a "
+                "gradient was not; lower optimizer.lr, or set trainer.clip_norm=1.0. This state is "
+                "not kept"
+            )
+
+
+def check_origin(state: Mapping[str, Any], framework: str) -> None:
+    """Make sure that a run goes on in the framework that it began in.
+
+    Raises:
+        MismatchError: it began in another one, whose optimizer and random state say nothing here.
+    """
+    began = state.get("origin", {}).get("framework", framework)
+    if began != framework:
+        raise MismatchError(
+            f"the checkpoint is of a run on {began}, this one is on {framework}: a run goes on "
+            "where it began; its weights can begin a new one (try: init_from=RUN in place of "
+            "resume=RUN)"
         )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from expkit.core.collective import Collective
 from expkit.core.errors import CheckpointError
+from expkit.core.state import check_weights
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,13 @@ class CheckpointInfo:
 
 
 class Store(ABC):
-    """Keeps states of a run and finds the last and the best again."""
+    """Keeps states of a run and finds the last and the best again.
+
+    Attributes:
+        is_lasting: whether another process can go on from what is kept.
+    """
+
+    is_lasting: bool = True
 
     @abstractmethod
     def save(
@@ -46,7 +53,18 @@ class Store(ABC):
         metrics: Mapping[str, float],
         score: float | None,
     ) -> None:
-        """Keep a state tree of host copies; the store owns them from here on."""
+        """Keep a state tree of host copies; the store owns them from here on.
+
+        It keeps none whose weights hold NaN (`expkit.core.state.check_weights`).
+        """
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Raise what has gone wrong behind the loop's back; asked after each step."""
+
+    @abstractmethod
+    def go_back(self, step: int) -> None:
+        """Forget what was saved after ``step``, where a run that goes on begins another way."""
 
     @abstractmethod
     def last(self) -> CheckpointInfo | None:
@@ -76,6 +94,8 @@ class Store(ABC):
 class MemoryStore(Store):
     """Writes nothing: remembers the weights of the best evaluation until the run ends."""
 
+    is_lasting = False
+
     def __init__(self) -> None:
         self._info: CheckpointInfo | None = None
         self._state: dict[str, Any] = {}
@@ -94,8 +114,15 @@ class MemoryStore(Store):
             return
         best = self._info.score if self._info else None
         if best is None or score > best:
+            check_weights(state["model"], step)
             self._info = CheckpointInfo(None, step, epoch, dict(metrics), score)
             self._state = {"model": state["model"]}
+
+    def poll(self) -> None:
+        """Nothing goes on behind the loop's back."""
+
+    def go_back(self, step: int) -> None:
+        """Nothing of an earlier process is here."""
 
     def last(self) -> CheckpointInfo | None:
         """None: only the best is remembered."""
@@ -124,22 +151,33 @@ class MemoryStore(Store):
 class SharedStore:
     """The store of rank 0, for all ranks: it writes and reads, what it reads goes to all.
 
-    Each method but ``wait_alone`` is a collective.
+    Each method but ``poll`` and ``wait_alone`` is a collective.
 
     Args:
         store: used on rank 0 only.
         group: the ranks.
+
+    Attributes:
+        is_lasting: see `Store`.
     """
 
     def __init__(self, store: Store, group: Collective) -> None:
+        self.is_lasting = store.is_lasting
         self._store = store
         self._group = group
 
     def save(self, state: Mapping[str, Any], **about: Any) -> None:
         """See `Store.save`; the state of rank 0 is kept, and the others wait until it is taken."""
+        self._group.call_on_main(lambda: self._store.save(state, **about))
+
+    def poll(self) -> None:
+        """See `Store.poll`; no collective, for it is asked after each step."""
         if self._group.rank == 0:
-            self._store.save(state, **about)
-        self._group.barrier()  # the save before this one may still be writing
+            self._store.poll()
+
+    def go_back(self, step: int) -> None:
+        """See `Store.go_back`."""
+        self._group.call_on_main(lambda: self._store.go_back(step))
 
     def best(self) -> CheckpointInfo | None:
         """See `Store.best`."""

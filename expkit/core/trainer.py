@@ -26,13 +26,13 @@ from expkit.core.preflight import (
     check_replicas,
     check_same_data,
     check_targets,
-    check_weights,
+    data_signature,
 )
 from expkit.core.progress import Progress
 from expkit.core.result import Result
 from expkit.core.schedule import Schedule, ScheduleSet, first_rates
 from expkit.core.seeding import derive_seed
-from expkit.core.state import rank_key
+from expkit.core.state import check_origin, check_weights, rank_key
 from expkit.core.step import Step
 from expkit.core.store import MemoryStore, SharedStore, Store
 
@@ -136,6 +136,7 @@ class Trainer:
             overfit_batches=overfit_batches,
         )
         check_same_data(driver.group, self._loader, data)
+        self._signature = data_signature(self._loader, data)
         self.evaluator = Evaluator(
             driver=driver,
             data=data,
@@ -171,7 +172,9 @@ class Trainer:
         self._step = Step(
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
         )
-        self._saved_step, self._evaluated_step, self._compared_step = 0, -1, -1
+        self._evaluated_step, self._compared_step = -1, -1
+        self._kept = (0, -1)  # the step and the evaluation that the last checkpoint holds
+        self._is_whole = False  # between two steps, with all done that was due after the first
         self._interrupted = False  # here, by a signal of which the other ranks may not know
         self._is_cut_short = False  # on all ranks alike
 
@@ -198,7 +201,7 @@ class Trainer:
         return self.result
 
     def interrupt(self, reason: str) -> None:
-        """End the run after this step as ``interrupted``; saved unless ``save_every`` is None."""
+        """End the run after this step as ``interrupted``, saved where a run can go on from it."""
         self._interrupted = True
         self.context.request_stop(reason)
 
@@ -220,8 +223,7 @@ class Trainer:
         is_evaluated = self._evaluated_step >= min(progress.step, 1)
         if not (is_evaluated or self._is_cut_short or self._eval_every.is_never):
             self._evaluate(counts=progress.step > 0)
-        if self._saved_step != progress.step and not self._save_every.is_never:
-            self._save()
+        self._keep_the_end()
         self._store.wait()
         self._losses.read()
         self._agree_on_the_end()
@@ -229,7 +231,7 @@ class Trainer:
             raise KeyboardInterrupt(self.context.stop_reason)
         if not self._is_cut_short:
             self._take_best()
-            if not self._saved_step == progress.step > 0:  # what was saved has been looked at
+            if not self._kept[0] == progress.step > 0:  # what was saved has been looked at
                 check_weights(self.driver.model_state(), progress.step)
         self.events.fire("fit_end", self.context)
 
@@ -238,7 +240,9 @@ class Trainer:
         progress, context, group = self.progress, self.context, self.driver.group
         self.events.fire("epoch_start", context)
         for window in self._loader.windows(progress.epoch, progress.epoch_step):
+            self._is_whole = False
             self._step(window)
+            self._store.poll()
             _, save, evaluate = group.answers()
             if context.log_due or progress.epoch_ended:
                 self._record()
@@ -247,14 +251,17 @@ class Trainer:
                 _, save, _ = group.agree()  # the evaluation may have asked for something itself
             if save or self._save_every.due(progress):
                 self._save()
+            self._is_whole = True
             if not progress.epoch_ended and self._done():
                 return
         self._end_epoch()
 
     def _end_epoch(self) -> None:
+        self._is_whole = False
         self.progress.epoch += 1
         self.progress.epoch_step = 0
         self.events.fire("epoch_end", self.context)
+        self._is_whole = True
         self._agree()
 
     def _done(self) -> bool:
@@ -323,14 +330,27 @@ class Trainer:
             self._best.check(metrics)
         self.events.fire("eval_end", context, metrics)
 
+    def _keep_the_end(self) -> None:
+        """Save what no checkpoint holds yet: the last steps, or the evaluation after them."""
+        _, asked, _ = self.driver.group.agree()
+        stopped = self._is_cut_short and self._store.is_lasting
+        if self._is_news and (asked or stopped or not self._save_every.is_never):
+            self._save()
+
+    @property
+    def _is_news(self) -> bool:
+        """Whether a checkpoint made now would hold more than the last one."""
+        step = self.progress.step
+        return step > 0 and self._kept != (step, self._evaluated_step)
+
     def _save(self) -> None:
         """Keep the state; never one that a NaN has gone through."""
         progress = self.progress
         self.context.save_requested = False
         self._losses.read()
         self._compare_ranks()
+        self._store.wait()  # one state at a time is held in memory
         state = self.state()
-        check_weights(state["model"], progress.step)
         self.events.fire("save", self.context, state)
         fresh = self._evaluated_step == progress.step
         self._store.save(
@@ -340,7 +360,7 @@ class Trainer:
             metrics=self.result.metrics if fresh else {},
             score=self._best.latest if fresh else None,
         )
-        self._saved_step = progress.step
+        self._kept = (progress.step, self._evaluated_step)
 
     def _compare_ranks(self) -> None:
         """See `check_replicas`; once a step."""
@@ -359,9 +379,14 @@ class Trainer:
         generators = self.driver.all_gather(state.pop("rng"))
         return state | {
             "ranks": {rank_key(rank): {"rng": rng} for rank, rng in enumerate(generators)},
+            "origin": {
+                "framework": self.driver.framework,
+                "world_size": self.driver.world_size,
+                "linear_weights": list(self.driver.linear_weights()),
+            },
             "trainer": {
                 "progress": self.progress.state(),
-                "data": self._loader.signature,
+                "data": self._signature,
                 "best": self._best.state(),
                 "losses": self._losses.state(),
                 "evaluated_step": self._evaluated_step,
@@ -372,21 +397,28 @@ class Trainer:
         }
 
     def load_state(self, state: StateTree) -> None:
-        """Go on from ``state``; to be called on all ranks, before ``fit``."""
+        """Go on from ``state``; to be called on all ranks, before ``fit``.
+
+        What the store has kept of later steps goes: from here on the run may take another way.
+        """
+        check_origin(state, self.driver.framework)
         own = state["ranks"].get(rank_key(self.driver.rank), {"rng": {}})
         self.driver.load_state(state | own)
         trainer = state["trainer"]
         self.progress.load_state(trainer["progress"])
         if not own["rng"]:  # there were fewer ranks
             self.driver.setup(derive_seed(self._seed, "step", self.progress.step))
-        check_position(self.progress, trainer["data"], self._loader.signature)
+        check_position(self.progress, trainer["data"], self._signature)
         self._best.load_state(trainer["best"])
         self._losses.load_state(trainer["losses"])
         self._evaluated_step = trainer["evaluated_step"]
         self.result.metrics = self.context.eval_metrics = dict(trainer["metrics"])
-        self._saved_step = self.progress.step
+        self._kept = (self.progress.step, self._evaluated_step)
         self._schedules.load_state(state["schedules"])
         self.events.load_state(state["callbacks"])
+        if bool(state["scaler"]) != self.driver.scales_loss:
+            log.info("driver.precision has changed: gradients are scaled from here on, or no more")
+        self._store.go_back(self.progress.step)
         self.events.fire("load", self.context, state)
         log.info("going on after %s", self.progress)
 
@@ -413,6 +445,8 @@ class Trainer:
         """Tell the callbacks, finish writing, and raise where ``on_exception`` says so."""
         try:
             self.events.fire("exception", self.context, error)
+            if isinstance(error, Exception):
+                self._keep_what_is_whole()
             self._store.wait_alone()
         except Exception:
             log.exception("while the run ended with %s", type(error).__name__)
@@ -428,6 +462,17 @@ class Trainer:
                 log.error("training ended early: %s", error, exc_info=error)
                 return
         raise error
+
+    def _keep_what_is_whole(self) -> None:
+        """Save where an error came between two steps: from there a run goes on exactly.
+
+        Inside a step nothing is left that it could go on from: random numbers were drawn, and
+        statistics have moved. Several ranks are elsewhere than the one that failed.
+        """
+        is_alone = self.driver.world_size == 1
+        if self._is_whole and self._is_news and is_alone and self._store.is_lasting:
+            self._save()
+            log.info("saved after step %d, the last before the error", self.progress.step)
 
     def _finish_result(self) -> None:
         result, progress, best = self.result, self.progress, self._best

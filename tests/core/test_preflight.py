@@ -11,7 +11,8 @@ import pytest
 from expkit.core import trainer
 from expkit.core.collective import SingleProcess
 from expkit.core.errors import DataError, ExpkitError, NonFiniteLossError, StepError
-from expkit.core.preflight import check_replicas, check_same_data, check_targets, check_weights
+from expkit.core.preflight import check_replicas, check_same_data, check_targets
+from expkit.core.state import check_weights
 from expkit.data import Data
 from expkit.losses import CrossEntropy
 from tests.cases.parts import make_trainer, samples

@@ -244,6 +244,11 @@ class NumpyDriver(Driver):
             load_host_rng_state(state["rng"])
             self.unwrap().rng.bit_generator.state = state["rng"]["model"]
 
+    def linear_weights(self) -> tuple[str, ...]:
+        """See `Driver.linear_weights`."""
+        parameters = self.unwrap().named_parameters().items()
+        return tuple(path for path, parameter in parameters if parameter.kind == "linear")
+
     def unwrap(self) -> Any:
         """See `Driver.unwrap`."""
         if self._model is None:

@@ -281,6 +281,11 @@ class PaddleDriver(Driver):
         if state["rng"]:
             load_rng_state(state["rng"])
 
+    def linear_weights(self) -> tuple[str, ...]:
+        """See `Driver.linear_weights`."""
+        layers = self.unwrap().named_sublayers(include_self=True)
+        return tuple(f"{path}.weight" for path, one in layers if isinstance(one, nn.Linear))
+
     def unwrap(self) -> nn.Layer:
         """See `Driver.unwrap`."""
         if self._model is None:

@@ -283,6 +283,11 @@ class TorchDriver(Driver):
         if state["rng"]:
             load_rng_state(state["rng"], self._device)
 
+    def linear_weights(self) -> tuple[str, ...]:
+        """See `Driver.linear_weights`."""
+        modules = self.unwrap().named_modules()
+        return tuple(f"{path}.weight" for path, one in modules if isinstance(one, nn.Linear))
+
     def unwrap(self) -> nn.Module:
         """See `Driver.unwrap`."""
         if self._model is None:
