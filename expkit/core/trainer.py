@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from expkit.core.batch import TrainLoader
 from expkit.core.best import Best
 from expkit.core.binding import Binding
+from expkit.core.checkpointer import Checkpointer, Evaluation
 from expkit.core.driver import Driver, StateTree
 from expkit.core.errors import ConfigError, Problem
 from expkit.core.evaluator import Evaluator
@@ -34,7 +35,7 @@ from expkit.core.schedule import Schedule, ScheduleSet, first_rates
 from expkit.core.seeding import derive_seed
 from expkit.core.state import check_origin, check_weights, rank_key
 from expkit.core.step import Step
-from expkit.core.store import MemoryStore, SharedStore, Store
+from expkit.core.store import MemoryStore, Store
 
 log = logging.getLogger(__name__)
 
@@ -158,12 +159,17 @@ class Trainer:
         self._best = Best(self.monitor)
         log_period = Period(log_every, "trainer.log_every")
         self._eval_every = Period(eval_every, "trainer.eval_every")
-        self._save_every = Period(save_every, "checkpoint.save_every")
         self._eval_at_start = eval_at_start
         self._on_exception = on_exception
         self._load_best = load_best
         self._seed = seed
-        self._store = SharedStore(checkpoint or MemoryStore(), driver.group)
+        self._checkpoints = Checkpointer(
+            checkpoint or MemoryStore(),
+            driver,
+            self.events,
+            self.context,
+            Period(save_every, "checkpoint.save_every"),
+        )
         self._logger = logger or NullLogger()
         if monitor is not None and not self.evaluator.has_data:
             log.warning("monitor=%s decides nothing: there is no evaluation set", monitor)
@@ -172,8 +178,8 @@ class Trainer:
         self._step = Step(
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
         )
-        self._evaluated_step, self._compared_step = -1, -1
-        self._kept = (0, -1)  # the step and the evaluation that the last checkpoint holds
+        self._evaluation = Evaluation()
+        self._compared_step = -1
         self._is_whole = False  # between two steps, with all done that was due after the first
         self._interrupted = False  # here, by a signal of which the other ranks may not know
         self._is_cut_short = False  # on all ranks alike
@@ -220,18 +226,18 @@ class Trainer:
             self._epoch()
         self._agree_on_the_end()
         # An evaluation before training does not stand for the trained model.
-        is_evaluated = self._evaluated_step >= min(progress.step, 1)
+        is_evaluated = self._evaluation.step >= min(progress.step, 1)
         if not (is_evaluated or self._is_cut_short or self._eval_every.is_never):
             self._evaluate(counts=progress.step > 0)
         self._keep_the_end()
-        self._store.wait()
+        self._checkpoints.wait()
         self._losses.read()
         self._agree_on_the_end()
         if self._is_cut_short and self._on_exception == "raise":
             raise KeyboardInterrupt(self.context.stop_reason)
         if not self._is_cut_short:
             self._take_best()
-            if not self._kept[0] == progress.step > 0:  # what was saved has been looked at
+            if not self._checkpoints.has_step():  # what was saved has been looked at
                 check_weights(self.driver.model_state(), progress.step)
         self.events.fire("fit_end", self.context)
 
@@ -242,14 +248,14 @@ class Trainer:
         for window in self._loader.windows(progress.epoch, progress.epoch_step):
             self._is_whole = False
             self._step(window)
-            self._store.poll()
+            self._checkpoints.poll()
             _, save, evaluate = group.answers()
             if context.log_due or progress.epoch_ended:
                 self._record()
             if evaluate or self._eval_every.due(progress):
                 self._evaluate()
                 _, save, _ = group.agree()  # the evaluation may have asked for something itself
-            if save or self._save_every.due(progress):
+            if save or self._checkpoints.is_due():
                 self._save()
             self._is_whole = True
             if not progress.epoch_ended and self._done():
@@ -319,7 +325,6 @@ class Trainer:
         metrics = self.evaluator.run()
         self._logger.log("eval", progress.step, progress.epoch, metrics)
         self.result.metrics = metrics
-        self._evaluated_step = progress.step
         if counts:
             context.eval_metrics = metrics
             if self._best.see(metrics, progress.epoch, progress.step):
@@ -328,39 +333,24 @@ class Trainer:
                 self._schedules.observe(metrics[self.monitor.name], self.monitor.larger_is_better)
         else:
             self._best.check(metrics)
+        self._evaluation = Evaluation(progress.step, metrics, self._best.latest)
         self.events.fire("eval_end", context, metrics)
+
+    def _save(self) -> None:
+        """Keep the state."""
+        self._losses.read()
+        self._compare_ranks()
+        self._checkpoints.save(self.state, self._evaluation)
 
     def _keep_the_end(self) -> None:
         """Save what no checkpoint holds yet: the last steps, or the evaluation after them."""
         _, asked, _ = self.driver.group.agree()
-        stopped = self._is_cut_short and self._store.is_lasting
-        if self._is_news and (asked or stopped or not self._save_every.is_never):
+        checkpoints = self._checkpoints
+        wanted = asked or not checkpoints.is_on_request
+        if self._is_cut_short and checkpoints.is_lasting:
+            wanted = True
+        if wanted and checkpoints.is_news(self._evaluation):
             self._save()
-
-    @property
-    def _is_news(self) -> bool:
-        """Whether a checkpoint made now would hold more than the last one."""
-        step = self.progress.step
-        return step > 0 and self._kept != (step, self._evaluated_step)
-
-    def _save(self) -> None:
-        """Keep the state; never one that a NaN has gone through."""
-        progress = self.progress
-        self.context.save_requested = False
-        self._losses.read()
-        self._compare_ranks()
-        self._store.wait()  # one state at a time is held in memory
-        state = self.state()
-        self.events.fire("save", self.context, state)
-        fresh = self._evaluated_step == progress.step
-        self._store.save(
-            state,
-            step=progress.step,
-            epoch=progress.epoch,
-            metrics=self.result.metrics if fresh else {},
-            score=self._best.latest if fresh else None,
-        )
-        self._kept = (progress.step, self._evaluated_step)
 
     def _compare_ranks(self) -> None:
         """See `check_replicas`; once a step."""
@@ -389,8 +379,8 @@ class Trainer:
                 "data": self._signature,
                 "best": self._best.state(),
                 "losses": self._losses.state(),
-                "evaluated_step": self._evaluated_step,
-                "metrics": self.result.metrics,
+                "evaluated_step": self._evaluation.step,
+                "metrics": self._evaluation.metrics,
             },
             "schedules": self._schedules.state(),
             "callbacks": self.events.state(),
@@ -411,33 +401,21 @@ class Trainer:
         check_position(self.progress, trainer["data"], self._signature)
         self._best.load_state(trainer["best"])
         self._losses.load_state(trainer["losses"])
-        self._evaluated_step = trainer["evaluated_step"]
+        self._evaluation = Evaluation(trainer["evaluated_step"], dict(trainer["metrics"]))
         self.result.metrics = self.context.eval_metrics = dict(trainer["metrics"])
-        self._kept = (self.progress.step, self._evaluated_step)
         self._schedules.load_state(state["schedules"])
         self.events.load_state(state["callbacks"])
         if bool(state["scaler"]) != self.driver.scales_loss:
             log.info("driver.precision has changed: gradients are scaled from here on, or no more")
-        self._store.go_back(self.progress.step)
+        self._checkpoints.went_on(self._evaluation)
         self.events.fire("load", self.context, state)
         log.info("going on after %s", self.progress)
 
     def _take_best(self) -> None:
         """Leave the weights of the best evaluation in the model."""
-        if not self._load_best or self._best.step is None or self._best.step == self.progress.step:
-            return
-        found = self._store.best()
-        if found is None or found.step != self._best.step:
-            log.warning(
-                "the weights of the best evaluation (step %d) are in none of the checkpoints that "
-                "this run keeps; those of step %d stay",
-                self._best.step,
-                self.progress.step,
-            )
-            return
-        state = self._store.load_best()
-        self.driver.load_model_state(state["model"])
-        self.events.fire("load", self.context, state)
+        step = self._best.step
+        if self._load_best and step is not None and step != self.progress.step:
+            self._checkpoints.take_weights_of(step)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -447,7 +425,7 @@ class Trainer:
             self.events.fire("exception", self.context, error)
             if isinstance(error, Exception):
                 self._keep_what_is_whole()
-            self._store.wait_alone()
+            self._checkpoints.wait_alone()
         except Exception:
             log.exception("while the run ended with %s", type(error).__name__)
         if isinstance(error, KeyboardInterrupt):
@@ -469,8 +447,10 @@ class Trainer:
         Inside a step nothing is left that it could go on from: random numbers were drawn, and
         statistics have moved. Several ranks are elsewhere than the one that failed.
         """
-        is_alone = self.driver.world_size == 1
-        if self._is_whole and self._is_news and is_alone and self._store.is_lasting:
+        checkpoints, is_alone = self._checkpoints, self.driver.world_size == 1
+        if not (self._is_whole and is_alone and checkpoints.is_lasting):
+            return
+        if checkpoints.is_news(self._evaluation):
             self._save()
             log.info("saved after step %d, the last before the error", self.progress.step)
 

@@ -1,0 +1,149 @@
+"""What is on the disk when a run has ended, by itself, by a signal or by an error."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+
+import pytest
+
+from expkit.checkpoint import CheckpointStore
+from expkit.core.errors import CallbackError, CheckpointError, DataError
+from expkit.core.events import Callback
+from expkit.data import Data
+from expkit.data.dataset import ArrayDataset
+from tests.cases.parts import (
+    Probe,
+    Records,
+    Scripted,
+    assert_same,
+    fail,
+    interrupted,
+    make_trainer,
+    resumed,
+    samples,
+)
+
+
+class Fragile:
+    """Samples of which one cannot be read at a given reading of it."""
+
+    def __init__(self, broken: int, reading: int) -> None:
+        self.rows = ArrayDataset(samples(20))
+        self.left = {broken: reading}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fetch(self, indices):
+        for index in indices.tolist():
+            if index in self.left:
+                self.left[index] -= 1
+                if self.left[index] == 0:
+                    raise OSError(errno.EIO, "Input/output error")
+        return self.rows.fetch(indices)
+
+
+def make(framework, root, dataset=None, **options):
+    data = Data(dataset if dataset is not None else samples(20), samples(6, 1), batch_size=4)
+    made = {"data": data, "mlp": {"dropout": 0.3}, "save_every": None, "n_epochs": 3}
+    store = None if root is None else CheckpointStore(root)
+    return make_trainer(framework, checkpoint=store, **{**made, **options})
+
+
+def test_an_evaluation_after_the_last_save_is_kept_too(tmp_path):
+    def make_it():
+        return make(
+            "numpy",
+            tmp_path,
+            n_epochs=1,
+            save_every=5,
+            eval_every=7,
+            monitor="accuracy",
+            metrics=Scripted(0.5),
+        )
+
+    trainer = make_it()
+    assert trainer.fit().best_step == 5
+    best = CheckpointStore(tmp_path).best()
+    assert (best.step, best.score) == (5, 0.5)
+    again = resumed(make_it(), tmp_path)
+    again.fit()
+    assert again._logger.steps("eval") == []  # it was made and recorded before
+
+
+def test_an_error_between_two_steps_leaves_a_checkpoint_to_go_on_from_exactly(
+    framework, tmp_path, caplog
+):
+    straight = make(framework, None)
+    straight.fit()
+    # The first batch of the second epoch: the run stands after its step 5.
+    broken = Fragile(int(next(iter(straight._loader.windows(1))).batches[0].indices[0]), reading=2)
+    with caplog.at_level(logging.INFO), pytest.raises(DataError, match="Input/output error"):
+        make(framework, tmp_path, broken).fit()
+    assert "saved after step 5, the last before the error" in caplog.text
+    again = resumed(make(framework, tmp_path), tmp_path)
+    again.fit()
+    assert_same(straight.state(), again.state())
+
+
+def test_an_error_inside_a_step_leaves_the_checkpoint_before_it(tmp_path):
+    trainer = make("numpy", tmp_path, save_every=2, callbacks=[Probe({5: fail(ValueError("no"))})])
+    with pytest.raises(CallbackError):
+        trainer.fit()
+    assert CheckpointStore(tmp_path).last().step == 4
+
+
+def test_an_error_while_an_evaluation_is_due_saves_no_step_without_it(tmp_path):
+    class Refuses(Callback):
+        def eval_start(self, context):
+            raise ValueError("no")
+
+    with pytest.raises(CallbackError):
+        make("numpy", tmp_path, eval_every=3, callbacks=[Refuses()]).fit()
+    assert CheckpointStore(tmp_path).last() is None
+
+
+def test_a_stop_signal_saves_even_where_nothing_else_does(tmp_path):
+    probe = Probe()
+    interrupted(make("numpy", tmp_path, callbacks=[probe]), probe, step=4)
+    assert CheckpointStore(tmp_path).last().step == 4
+
+
+def test_a_failed_write_ends_the_run_after_the_next_step(tmp_path, monkeypatch):
+    wrote = threading.Event()
+
+    def no_space(*args, **kwargs):
+        wrote.set()
+        raise OSError(errno.ENOSPC, "No space left on device", "x")
+
+    monkeypatch.setattr("expkit.checkpoint.directory.write", no_space)
+    probe = Probe({4: lambda context: wrote.wait(5)})
+    trainer = make("numpy", tmp_path, save_every=3, n_epochs=100, callbacks=[probe])
+    with pytest.raises(CheckpointError, match="ENOSPC"):
+        trainer.fit()
+    assert trainer.progress.step in (4, 5)
+
+
+def test_one_state_at_a_time_is_held(tmp_path, monkeypatch):
+    writing, most = [], []
+    store = CheckpointStore(tmp_path)
+    real = store._write
+
+    def write(*args):
+        writing.append(1)
+        real(*args)
+        writing.pop()
+
+    monkeypatch.setattr(store, "_write", write)
+    trainer = make_trainer("numpy", checkpoint=store, save_every=1, logger=Records())
+    take = trainer.driver.state
+
+    def state():
+        most.append(len(writing))
+        return take()
+
+    monkeypatch.setattr(trainer.driver, "state", state)
+    trainer.fit()
+    assert most == [0] * 15
