@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
+from expkit.core.binding import Binding, Call
 from expkit.core.collective import Collective
 from expkit.core.errors import ConfigError, DriverError, Problem
 from expkit.launch.environment import Place
@@ -20,6 +22,99 @@ HIDDEN_STEP = (
 
 _ONE_BUCKET_BYTES = 25 * 2**20
 """Up to here a wrapper would have one bucket, and nothing to do while it travels."""
+
+
+class GradientExchange(ABC):
+    """Sums gradients over ranks that hold the same model.
+
+    Attributes:
+        loss_factor: losses are multiplied with it, because the exchange divides by it.
+    """
+
+    loss_factor: float
+
+    @abstractmethod
+    def training(self, model: Any, binding: Binding) -> Call:
+        """The call of a placed model in training."""
+
+    @abstractmethod
+    def begin(self, sync: bool) -> None:
+        """Get ready for a forward; ``sync``: it is the last one of its window."""
+
+    @abstractmethod
+    def exchange(
+        self, parameters: Sequence[Any], passengers: Sequence[Any], notice: bool | None
+    ) -> tuple[Sequence[Any], bool]:
+        """After the last backward of a window: sum, and let the group answer its flags.
+
+        Args:
+            parameters: whose gradients are summed.
+            passengers: tensors that are summed on the way.
+            notice: a flag; None where no rank has one.
+
+        Returns:
+            The sums of the passengers, and whether any rank gave notice.
+        """
+
+
+Exchange = Callable[[Sequence[Any], "bool | None"], tuple[Sequence[Any], bool]]
+"""Sums tensors over the ranks together with the gradients; tells whether any rank gave notice."""
+
+
+class SharedBuffers(ABC):
+    """Makes the buffers of a model follow all ranks, from window to window.
+
+    A floating-point buffer becomes its value before the window + the mean over the ranks of what
+    each rank has added to it; one of another type becomes that of rank 0. Only buffers that change
+    are sent: those that some rank has changed once, and the statistics of norms.
+
+    Attributes:
+        exist: whether the model has any.
+    """
+
+    exist: bool
+    _is_in_window = False
+
+    def begin(self) -> None:
+        """Before each forward: at the first of a window remember the values."""
+        if not self._is_in_window:
+            self._is_in_window = True
+            if self.exist:
+                self._remember()
+
+    def follow(self, exchange: Exchange) -> None:
+        """At the end of a window let the changes travel with the gradients, and follow them.
+
+        Args:
+            exchange: called once, also where there is nothing to send.
+        """
+        self._is_in_window = False
+        if not self.exist:
+            exchange((), None)
+            return
+        sums, noticed = exchange(self._changes(), self._notice())
+        self._take(sums, noticed)
+
+    @abstractmethod
+    def _remember(self) -> None:
+        """Remember the values before a window."""
+
+    @abstractmethod
+    def _changes(self) -> Sequence[Any]:
+        """What this rank has added to the buffers in the window, flat, by type."""
+
+    @abstractmethod
+    def _notice(self) -> bool:
+        """Whether a buffer has changed which is not sent yet."""
+
+    @abstractmethod
+    def _take(self, sums: Sequence[Any], noticed: bool) -> None:
+        """Follow the changes of all ranks.
+
+        Args:
+            sums: those of `_changes`.
+            noticed: whether any rank gave notice.
+        """
 
 
 def check_gradient_sync(gradient_sync: str, wrapper_options: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from paddle import Tensor, nn
 
 from expkit.core.errors import DriverError
 from expkit.drivers.paddle.process_group import ProcessGroup
+from expkit.drivers.replicas import SharedBuffers
 
 _HIDDEN = frozenset({"_mean", "_variance", "weight_u", "weight_v"})
 """Names under which Paddle's norms keep statistics, as parameters that are not trained."""
@@ -26,12 +27,8 @@ _COUNTER = "num_batches_tracked"
 _FLOATS = (paddle.float16, paddle.bfloat16, paddle.float32, paddle.float64)
 
 
-class Buffers:
-    """Makes the buffers of a model follow all ranks.
-
-    A floating-point buffer becomes its value before the window + the mean over the ranks of what
-    each rank has added to it; one of another type becomes that of rank 0. Only buffers that change
-    are sent: those that some rank has changed once, and the statistics of norms.
+class Buffers(SharedBuffers):
+    """See `SharedBuffers`.
 
     Args:
         model: whose buffers these are, equal on all ranks.
@@ -57,38 +54,25 @@ class Buffers:
                 (self._floats if tensor.dtype in _FLOATS else self._others).append(buffer)
         self._before: dict[str, Tensor] = {}
         self._set_live([buffer.is_live for buffer in self._all()])
-
-    @property
-    def exist(self) -> bool:
-        """Whether there are any."""
-        return bool(self._floats or self._others)
+        self.exist = bool(self._all())
 
     @paddle.no_grad()
-    def begin(self) -> None:
-        """Remember the values before a window."""
+    def _remember(self) -> None:
         for buffer in self._still:
             buffer.before.copy_(buffer.tensor, False)
         for width, live in self._live.items():
             self._before[width] = _flat(live, width)
 
     @paddle.no_grad()
-    def changes(self) -> list[Tensor]:
-        """What this rank has added to the buffers in the window, flat; wider numbers wait."""
+    def _changes(self) -> list[Tensor]:
+        # Wider numbers than those of the gradients' buffer travel by themselves.
         return [self._own_change(width) for width in self._live if width == "float32"]
 
-    @property
-    def notice(self) -> bool:
-        """Whether a buffer has changed which is not sent yet."""
+    def _notice(self) -> bool:
         return any(buffer.has_changed for buffer in self._still)
 
     @paddle.no_grad()
-    def take(self, sums: Sequence[Tensor], noticed: bool) -> None:
-        """Follow the changes of all ranks.
-
-        Args:
-            sums: those of `changes`.
-            noticed: whether `notice` was true on any rank.
-        """
+    def _take(self, sums: Sequence[Tensor], noticed: bool) -> None:
         for total in sums:
             self._follow(self._live["float32"], self._before["float32"], total)
         if "float64" in self._live:

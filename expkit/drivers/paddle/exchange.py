@@ -1,48 +1,13 @@
-"""The two ways in which ranks sum their gradients have this in common."""
+"""What the ways in which ranks sum their gradients may have to say."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from paddle import Tensor, nn
 
-from expkit.core.binding import Binding, Call
 from expkit.core.errors import DriverError
 from expkit.drivers.replicas import names_of
-
-
-class GradientExchange(ABC):
-    """Sums gradients over ranks that hold the same model.
-
-    Attributes:
-        loss_factor: see `Parallel.loss_factor`.
-    """
-
-    loss_factor: float
-
-    @abstractmethod
-    def training(self, model: nn.Layer, binding: Binding) -> Call:
-        """See `Parallel.training`."""
-
-    @abstractmethod
-    def begin(self, sync: bool) -> None:
-        """See `Parallel.begin`."""
-
-    @abstractmethod
-    def exchange(
-        self, parameters: Sequence[Tensor], passengers: Sequence[Tensor], notice: bool | None
-    ) -> tuple[Sequence[Tensor], bool]:
-        """See `Parallel.exchange`.
-
-        Args:
-            parameters: whose gradients are summed.
-            passengers: float32 tensors that are summed on the way.
-            notice: a flag; None where no rank has one.
-
-        Returns:
-            The sums of the passengers, and whether any rank gave notice.
-        """
 
 
 def unused_error(model: nn.Layer, parameters: Sequence[Tensor], rank: int) -> DriverError:

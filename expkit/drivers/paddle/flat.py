@@ -11,8 +11,9 @@ from paddle import Tensor, nn
 
 from expkit.core.binding import Binding, Call
 from expkit.core.errors import DriverError
-from expkit.drivers.paddle.exchange import GradientExchange, partly_error, unused_error
+from expkit.drivers.paddle.exchange import partly_error, unused_error
 from expkit.drivers.paddle.process_group import ProcessGroup
+from expkit.drivers.replicas import GradientExchange
 
 
 class Lane:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import paddle
@@ -13,7 +14,6 @@ from expkit.core.binding import Binding, Call
 from expkit.core.errors import ConfigError, Problem
 from expkit.drivers.paddle.buffers import Buffers
 from expkit.drivers.paddle.driver import PaddleDriver
-from expkit.drivers.paddle.exchange import GradientExchange
 from expkit.drivers.paddle.flat import FlatExchange
 from expkit.drivers.paddle.native import NativeExchange, check_arguments
 from expkit.drivers.paddle.parallel import Parallel
@@ -22,6 +22,7 @@ from expkit.drivers.paddle.rendezvous import device_of_rank, join
 from expkit.drivers.paddle.strategy import check_fleet, looks_for_unused, wrapper_arguments
 from expkit.drivers.replicas import (
     HIDDEN_STEP,
+    GradientExchange,
     check_gradient_sync,
     check_same_model,
     is_flat,
@@ -109,7 +110,6 @@ class Replicated(Parallel):
         self._gradient_sync = gradient_sync
         self._find_unused = find_unused
         self._arguments = arguments
-        self._is_window_start = True
 
     def place(self, model: nn.Layer) -> nn.Layer:
         """See `Parallel.place`."""
@@ -125,7 +125,6 @@ class Replicated(Parallel):
             self._exchange = self._choose(inner)
         self.loss_factor = self._exchange.loss_factor
         self._buffers = Buffers(inner, self.group)
-        self._is_window_start = True
         return inner
 
     def training(self, model: nn.Layer, binding: Binding) -> Call:
@@ -138,21 +137,12 @@ class Replicated(Parallel):
 
     def begin(self, sync: bool) -> None:
         """See `Parallel.begin`."""
-        if self._is_window_start:
-            self._is_window_start = False
-            if self._buffers.exist:
-                self._buffers.begin()
+        self._buffers.begin()
         self._exchange.begin(sync)
 
     def exchange(self, parameters: Sequence[Tensor]) -> None:
         """See `Parallel.exchange`."""
-        self._is_window_start = True
-        if not self._buffers.exist:
-            self._exchange.exchange(parameters, (), None)
-            return
-        buffers = self._buffers
-        sums, noticed = self._exchange.exchange(parameters, buffers.changes(), buffers.notice)
-        buffers.take(sums, noticed)
+        self._buffers.follow(partial(self._exchange.exchange, parameters))
 
     def _choose(self, model: nn.Layer) -> GradientExchange:
         size = sum(p.size * p.element_size() for p in model.parameters() if not p.stop_gradient)

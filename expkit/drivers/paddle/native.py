@@ -14,8 +14,9 @@ from paddle import Tensor, nn
 
 from expkit.core.binding import Binding, Call
 from expkit.core.errors import ConfigError, DriverError, Problem
-from expkit.drivers.paddle.exchange import GradientExchange, unused_error
+from expkit.drivers.paddle.exchange import unused_error
 from expkit.drivers.paddle.process_group import ProcessGroup
+from expkit.drivers.replicas import GradientExchange
 
 _OURS = ("self", "layers", "strategy", "find_unused_parameters", "group")
 _ALLOWED = tuple(

@@ -11,15 +11,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from expkit.core.errors import DriverError
+from expkit.drivers.replicas import SharedBuffers
 from expkit.drivers.torch.process_group import ProcessGroup
 
 
-class Buffers:
-    """Makes the buffers of a model follow all ranks.
-
-    A floating-point buffer becomes its value before the window + the mean over the ranks of what
-    each rank has added to it; one of another type becomes that of rank 0. Only buffers that change
-    are sent: those that some rank has changed once, and the statistics of norms.
+class Buffers(SharedBuffers):
+    """See `SharedBuffers`.
 
     Args:
         model: whose buffers these are, equal on all ranks.
@@ -46,15 +43,10 @@ class Buffers:
         for buffer in self._all():
             buffer.look()
         self._set_live([buffer.is_statistic for buffer in self._all()])
-
-    @property
-    def exist(self) -> bool:
-        """Whether there are any."""
-        return bool(self._floats or self._others)
+        self.exist = bool(self._all())
 
     @torch.no_grad()
-    def begin(self) -> None:
-        """Remember the values before a window."""
+    def _remember(self) -> None:
         for buffer in self._floats:
             if buffer.has_changed:  # by whoever loaded a state
                 buffer.before.copy_(buffer.tensor)
@@ -63,25 +55,14 @@ class Buffers:
             buffer.look()
 
     @torch.no_grad()
-    def changes(self) -> list[Tensor]:
-        """What this rank has added to the buffers in the window, flat, by type."""
+    def _changes(self) -> list[Tensor]:
         return [_change(part) for part in self._parts]
 
-    @property
-    def notice(self) -> bool | None:
-        """Whether a buffer has changed which is not sent yet; None where there are no buffers."""
-        if not self.exist:
-            return None
+    def _notice(self) -> bool:
         return any(buffer.has_changed for buffer in self._all() if not buffer.is_live)
 
     @torch.no_grad()
-    def take(self, sums: Sequence[Tensor], noticed: bool) -> None:
-        """Follow the changes of all ranks.
-
-        Args:
-            sums: those of `changes`.
-            noticed: whether `notice` was true on any rank.
-        """
+    def _take(self, sums: Sequence[Tensor], noticed: bool) -> None:
         for part, total in zip(self._parts, sums, strict=True):
             self._follow(part, total)
         if noticed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -108,7 +109,6 @@ class Replicated(Parallel):
         self._gradient_sync = gradient_sync
         self._find_unused = find_unused
         self._arguments = arguments
-        self._is_window_start = True
 
     def place(self, model: nn.Module, device: torch.device) -> nn.Module:
         """See `Parallel.place`."""
@@ -124,7 +124,6 @@ class Replicated(Parallel):
             self._exchange = self._choose(inner)
         self.loss_factor = self._exchange.loss_factor
         self._buffers = Buffers(inner, self.group)
-        self._is_window_start = True
         return inner
 
     def training(self, model: nn.Module, binding: Binding) -> Call:
@@ -137,10 +136,7 @@ class Replicated(Parallel):
 
     def begin(self, sync: bool) -> None:
         """See `Parallel.begin`."""
-        if self._is_window_start:
-            self._is_window_start = False
-            if self._buffers.exist:
-                self._buffers.begin()
+        self._buffers.begin()
         self._exchange.begin(sync)
 
     def backward(self, total: Tensor) -> None:
@@ -149,13 +145,7 @@ class Replicated(Parallel):
 
     def exchange(self, parameters: Sequence[Tensor]) -> None:
         """See `Parallel.exchange`."""
-        self._is_window_start = True
-        if not self._buffers.exist:
-            self._exchange.exchange(parameters, (), None)
-            return
-        buffers = self._buffers
-        sums, noticed = self._exchange.exchange(parameters, buffers.changes(), buffers.notice)
-        buffers.take(sums, noticed)
+        self._buffers.follow(partial(self._exchange.exchange, parameters))
 
     def _choose(self, model: nn.Module) -> GradientExchange:
         size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

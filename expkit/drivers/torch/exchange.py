@@ -3,53 +3,24 @@
 from __future__ import annotations
 
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from expkit.core.binding import Binding, Call
 from expkit.core.errors import DriverError
+from expkit.drivers import replicas
 from expkit.drivers.torch.process_group import ProcessGroup
 
 
-class GradientExchange(ABC):
-    """Sums gradients over ranks that hold the same model.
-
-    Attributes:
-        loss_factor: see `Parallel.loss_factor`.
-    """
-
-    loss_factor: float
-
-    @abstractmethod
-    def training(self, model: nn.Module, binding: Binding) -> Call:
-        """See `Parallel.training`."""
-
-    @abstractmethod
-    def begin(self, sync: bool) -> None:
-        """See `Parallel.begin`."""
+class GradientExchange(replicas.GradientExchange):
+    """Sums gradients over ranks that hold the same model."""
 
     @abstractmethod
     def backward(self, total: Tensor) -> None:
         """See `Parallel.backward`."""
-
-    @abstractmethod
-    def exchange(
-        self, parameters: Sequence[Tensor], passengers: Sequence[Tensor], notice: bool | None
-    ) -> tuple[Sequence[Tensor], bool]:
-        """See `Parallel.exchange`.
-
-        Args:
-            parameters: whose gradients are summed.
-            passengers: tensors that are summed on the way.
-            notice: a flag; None where no rank has one.
-
-        Returns:
-            The sums of the passengers, and whether any rank gave notice.
-        """
 
 
 class Agreement:

@@ -108,7 +108,7 @@ class Sharded(Parallel):
         self._shard = shard
         self._reshard = reshard_after_forward
         self._is_half = precision == "bf16"
-        self._is_window_start = self._syncs = True
+        self._syncs = True
 
     def place(self, model: nn.Module, device: torch.device) -> nn.Module:
         """See `Parallel.place`; unit by unit, so that no device holds all of the model at once."""
@@ -146,7 +146,7 @@ class Sharded(Parallel):
         self.layout.take(model)
         self._buffers = Buffers(model, self.group)
         self._agreement = Agreement(self.group, model)
-        self._is_window_start = self._syncs = True
+        self._syncs = True
         return model
 
     def training(self, model: nn.Module, binding: Binding) -> Call:
@@ -176,10 +176,7 @@ class Sharded(Parallel):
 
     def begin(self, sync: bool) -> None:
         """See `Parallel.begin`; before a window's last forward the ranks agree."""
-        if self._is_window_start:
-            self._is_window_start = False
-            if self._buffers.exist:
-                self._buffers.begin()
+        self._buffers.begin()
         if sync:
             self._agreement.reach()
         if sync != self._syncs:
@@ -193,17 +190,18 @@ class Sharded(Parallel):
 
     def exchange(self, parameters: Sequence[Tensor]) -> None:
         """See `Parallel.exchange`; gradients have been summed in the backward."""
-        self._is_window_start = True
         unused = self.layout.take_gradients(parameters)
         if unused:
             hint = "driver=torch_ddp driver.find_unused_parameters=true"
             raise unused_error(unused, self.group.rank, hint)
         self._agreement.answer()
-        if self._buffers.exist:
-            sums = self._buffers.changes()
-            for change in sums:
-                self.group.sum_tensor(change)
-            self._buffers.take(sums, self.group.any_rank(bool(self._buffers.notice)))
+        self._buffers.follow(self._sum)
+
+    def _sum(self, changes: Sequence[Tensor], notice: bool | None) -> tuple[Sequence[Tensor], bool]:
+        """Sum the changes of buffers, which do not travel with gradients here."""
+        for change in changes:
+            self.group.sum_tensor(change)
+        return changes, notice is not None and self.group.any_rank(notice)
 
     def _bring(self, unit: nn.Module, device: torch.device) -> None:
         """Bring what is not sharded yet to the device, with the values of rank 0.
