@@ -1,18 +1,23 @@
-"""Callbacks: what may be told of a run while it goes on, and what a callback may ask for."""
+"""Callbacks: who is told of a run while it goes on, and when."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from expkit.core.batch import Batch, Indices
-from expkit.core.collective import Flags
-from expkit.core.driver import Driver, LossTerm
+from expkit.core.context import Context
+from expkit.core.driver import LossTerm
 from expkit.core.errors import CallbackError, ConfigError, ExpkitError, Problem
-from expkit.core.monitor import Monitor
+from expkit.core.filter import Filter
 from expkit.core.naming import name_of
-from expkit.core.progress import Progress
+
+__all__ = ["EVENTS", "Callback", "Context", "EventBus", "Handler", "name_callbacks", "on"]
+
+log = logging.getLogger(__name__)
 
 EVENTS = (
     "fit_start",
@@ -35,77 +40,16 @@ EVENTS = (
 """Every event, in the order in which a run fires them."""
 
 
-class Context:
-    """What a callback sees of the run, and all that it may ask for.
-
-    Attributes:
-        progress: where the run stands.
-        metrics: the latest metrics of training by name, such as ``loss``.
-        eval_metrics: the metrics of the last evaluation.
-        driver: the driver, for its verbs (weights, collectives).
-        run_dir: where the run writes, or None when nothing is written.
-        monitor: the metric that decides what is best; None where nothing is monitored.
-        log_due: True from ``step_end`` on in a step whose training record is written.
-        stop_reason: why the run shall end; None while it goes on.
-    """
-
-    def __init__(
-        self,
-        progress: Progress,
-        driver: Driver,
-        run_dir: Path | None = None,
-        monitor: Monitor | None = None,
-    ) -> None:
-        self.progress = progress
-        self.driver = driver
-        self.run_dir = run_dir
-        self.monitor = monitor
-        self.log_due = False
-        self.metrics: dict[str, float] = {}
-        self.eval_metrics: dict[str, float] = {}
-        self.logged: dict[str, float] = {}
-        self.stop_reason: str | None = None
-        self.save_requested = False
-        self.eval_requested = False
-        self.skip_requested = False
-
-    def log(self, values: Mapping[str, float]) -> None:
-        """Add numbers to the next training record."""
-        self.logged.update(values)
-
-    def request_stop(self, reason: str) -> None:
-        """Ask for the end of the run after this step. Any rank may ask; all leave together.
-
-        With several ranks what is asked for travels with the gradients: asked after them, in
-        ``step_end``, it takes effect one step later. The same holds for the other requests.
-        """
-        self.stop_reason = reason
-
-    def request_save(self) -> None:
-        """Ask for a checkpoint after this step."""
-        self.save_requested = True
-
-    def request_eval(self) -> None:
-        """Ask for an evaluation after this step."""
-        self.eval_requested = True
-
-    def flags(self) -> Flags:
-        """What was asked for on this rank: to stop, to save, to evaluate."""
-        return (self.stop_reason is not None, self.save_requested, self.eval_requested)
-
-    def skip_step(self) -> None:
-        """Ask before the update, on all ranks alike, that this window's gradients are dropped."""
-        self.skip_requested = True
-
-
 class Callback:
     """Overrides the events it needs; the others cost nothing.
 
     Attributes:
         run_on: ``all`` ranks, or only ``main`` (rank 0).
+        gives_copies: whether what ``state`` gives is nobody else's; else it is copied.
     """
 
     run_on: Literal["all", "main"] = "all"
+    gives_copies: bool = False
 
     def fit_start(self, context: Context) -> None:
         """Before the first epoch, after the state was restored."""
@@ -160,7 +104,11 @@ class Callback:
         """After training, with the weights that stay."""
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart: arrays and JSON values; empty when nothing."""
+        """What must survive a restart: arrays and JSON values; empty when nothing.
+
+        All ranks are asked, so that a callback may gather here what the ranks hold. What rank 0
+        answers is kept, and given to all ranks when the run goes on, on however many.
+        """
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -170,44 +118,30 @@ class Callback:
 Handler = Callable[..., None]
 
 
-class Filter:
-    """Lets a handler run at some of its event's calls only."""
+class _Filtered(Callback):
+    """Calls a function at some of an event's calls; their number survives a restart."""
 
-    def __init__(
-        self,
-        every: int | None = None,
-        once: int | None = None,
-        when: Callable[[int], bool] | None = None,
-    ) -> None:
-        given = [choice for choice in (every, once, when) if choice is not None]
-        if len(given) > 1:
-            raise ValueError("give one of every, once, when")
-        for name, value in (("every", every), ("once", once)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be 1 or more")
-        self.every = every
-        self.once = once
-        self.when = when
+    def __init__(self, function: Handler, event: str, event_filter: Filter) -> None:
+        self._function = function
+        self._is_of_epoch_start = event == "epoch_start"
+        self._filter = event_filter
+        self._num_calls = 0
 
-    def wrap(self, handler: Handler) -> Handler:
-        """A handler that counts its calls from 1 and passes on those that are let through."""
-        if self.every is None and self.once is None and self.when is None:
-            return handler
-        calls = 0
+    def handle(self, *args: Any) -> None:
+        """Count the call, and pass it on where the filter says so."""
+        if self._is_of_epoch_start and args[0].progress.epoch_step:
+            return  # the rest of an epoch whose start was counted before the restart
+        self._num_calls += 1
+        if self._filter.passes(self._num_calls):
+            self._function(*args)
 
-        def filtered(*args: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if self.when is not None:
-                passed = self.when(calls)
-            elif self.once is not None:
-                passed = calls == self.once
-            else:
-                passed = self.every is not None and calls % self.every == 0
-            if passed:
-                handler(*args)
+    def state(self) -> dict[str, Any]:
+        """How often the event came."""
+        return {"num_calls": self._num_calls}
 
-        return filtered
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state`` gave."""
+        self._num_calls = int(state["num_calls"])
 
 
 def on(
@@ -219,6 +153,8 @@ def on(
     run_on: Literal["all", "main"] = "all",
 ) -> Callable[[Handler], Callback]:
     """Make a callback of a function.
+
+    The calls of the event are counted over the whole run, whatever stops and restarts it.
 
     Args:
         event: one of `EVENTS`.
@@ -240,16 +176,14 @@ def on(
 
     def decorate(function: Handler) -> Callback:
         # A class with exactly this one event, so that all other events stay free of cost.
-        kind = type(
-            getattr(function, "__name__", "function_callback"),
-            (Callback,),
-            {
-                event: staticmethod(event_filter.wrap(function)),
-                "run_on": run_on,
-                "__doc__": function.__doc__,
-            },
-        )
-        made: Callback = kind()
+        name = getattr(function, "__name__", "function_callback")
+        about = {"run_on": run_on, "__doc__": function.__doc__}
+        made: Callback
+        if event_filter.is_open:
+            made = type(name, (Callback,), about | {event: staticmethod(function)})()
+        else:
+            kind = type(name, (_Filtered,), about | {event: _Filtered.handle})
+            made = kind(function, event, event_filter)
         return made
 
     return decorate
@@ -300,14 +234,28 @@ class EventBus:
 
     def state(self) -> dict[str, Any]:
         """The state of each callback that has one, by name."""
-        states = {name: callback.state() for name, callback in self.callbacks.items()}
-        return {name: state for name, state in states.items() if state}
+        states: dict[str, Any] = {}
+        for name, callback in self.callbacks.items():
+            state = _named(name, "state", callback.state)()
+            if state:  # it may be written while training goes on
+                states[name] = state if callback.gives_copies else _copied(state)
+        return states
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Give each callback its state back; callbacks that are new start afresh."""
+        """Give each callback its state back; callbacks that are new start afresh.
+
+        Raises:
+            CallbackError: one cannot take it; it may be that of another callback by that name.
+        """
+        gone = sorted(set(state) - set(self.callbacks))
+        if gone:
+            log.warning(
+                "the checkpoint has the state of callbacks that this run lacks: %s; it is dropped",
+                ", ".join(gone),
+            )
         for name, callback in self.callbacks.items():
             if name in state:
-                callback.load_state(state[name])
+                _named(name, "load_state", callback.load_state)(state[name])
 
 
 def name_callbacks(callbacks: Iterable[Callback]) -> dict[str, Callback]:
@@ -323,16 +271,25 @@ def name_callbacks(callbacks: Iterable[Callback]) -> dict[str, Callback]:
     return named
 
 
-def _named(name: str, event: str, handler: Handler) -> Handler:
-    """The handler, with its callback's name in the error it may raise."""
+def _copied(tree: Any) -> Any:
+    """A state tree that shares neither arrays nor containers."""
+    if isinstance(tree, Mapping):
+        return {key: _copied(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_copied(value) for value in tree]
+    return tree.copy() if isinstance(tree, np.ndarray) else tree
 
-    def call(*args: Any) -> None:
+
+def _named(name: str, method: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of a callback, with the callback's name in the error it may raise."""
+
+    def call(*args: Any) -> Any:
         try:
-            handler(*args)
+            return function(*args)
         except ExpkitError:
             raise
         except Exception as error:
-            message = f"callback {name} raised in {event}: {type(error).__name__}: {error}"
+            message = f"callback {name} raised in {method}: {type(error).__name__}: {error}"
             raise CallbackError(message) from error
 
     return call

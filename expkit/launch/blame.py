@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from expkit.launch.control import BEAT_S
+from expkit.launch.signals import exit_code_of
 from expkit.launch.vitals import Vitals
 
 _MISSED_BEATS = 3
@@ -112,7 +113,7 @@ def failures_of(ranks: Sequence[Vitals], rules: Rules, now: float) -> tuple[Rank
 
 
 def _sign_of_death(vitals: Vitals, code: int, rules: Rules) -> Sign:
-    expected = {0, *(-stop for stop in rules.stops), *(128 + stop for stop in rules.stops)}
+    expected = {0, *(-stop for stop in rules.stops), *map(exit_code_of, rules.stops)}
     if rules.stops and (vitals.is_given_up or code in expected):
         return Sign(Kind.STOPPED, vitals.exited_at, vitals.rank, "stopped")
     if code == 0:

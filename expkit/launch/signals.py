@@ -11,6 +11,14 @@ from typing import Any
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
+def exit_code_of(number: int) -> int:
+    """What a process returns that a signal has stopped in order: 128 + its number.
+
+    SIGUSR1 counts as SIGTERM: by it a scheduler announces that it will send that one.
+    """
+    return 128 + (signal.SIGTERM if number == signal.SIGUSR1 else number)
+
+
 class StopSignals:
     """While it is entered, SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the run in order.
 
@@ -44,8 +52,8 @@ class StopSignals:
 
     @property
     def exit_code(self) -> int:
-        """What a process stopped by the signal returns: 128 + its number."""
-        return 128 + (self.received or signal.SIGINT)
+        """What a process stopped by the signal returns, see `exit_code_of`."""
+        return exit_code_of(self.received or signal.SIGINT)
 
     def exit_code_of(self, reason: str) -> int:
         """The same for a run that stopped for ``reason``: a signal's name, also of another rank's.
@@ -53,7 +61,7 @@ class StopSignals:
         A run that stopped for something else has the exit code of the signal received here.
         """
         named = signal.Signals.__members__.get(reason)
-        return self.exit_code if named is None else 128 + named
+        return self.exit_code if named is None else exit_code_of(named)
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():

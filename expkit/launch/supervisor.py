@@ -18,6 +18,7 @@ from expkit.launch.forwarding import Forwarding
 from expkit.launch.output import Console, routes
 from expkit.launch.ranks import RankProcess, Recipe
 from expkit.launch.rendezvous import Framework, Rendezvous, open_rendezvous
+from expkit.launch.signals import exit_code_of
 from expkit.launch.vitals import Vitals
 
 __all__ = ["Ended", "RankFailure", "Supervisor"]
@@ -254,6 +255,6 @@ class _Watch:
         if failures:
             code = max(1, failures[0].exit_code or 1)
         else:
-            code = 0 if stopped_by is None else 128 + stopped_by
+            code = 0 if stopped_by is None else exit_code_of(stopped_by)
             code = (main.outcome or {}).get("exit_code", code)
         return Ended(code, main.outcome, failures, stopped_by)

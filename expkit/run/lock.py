@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import socket
 from pathlib import Path
 from types import TracebackType
 
@@ -21,7 +22,7 @@ class RunLock:
 
     Args:
         path: the run directory.
-        status_file: tells, in a refusal, which process has it.
+        status_file: tells, in a refusal, which process of another machine has it.
 
     Raises:
         RunDirectoryError: on entering, where another process holds it.
@@ -55,8 +56,27 @@ class RunLock:
         os.close(self._descriptor)
 
     def _owner(self) -> str:
+        """Who has it: as the system knows, or the status file where that is another machine."""
+        pid = _holder(self._path)
+        if pid is not None:
+            return f"process {pid} on {socket.gethostname()}"
         try:
             info = json.loads(self._status_file.read_bytes())
             return f"process {info['pid']} on {info['host']}"
         except (OSError, ValueError, LookupError, TypeError):
             return "another process"
+
+
+def _holder(path: Path) -> int | None:
+    """The process of this machine that has locked a path; None where there is none to be seen."""
+    try:
+        status = path.stat()
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return None
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    for line in locks.splitlines():
+        _, kind, _, _, pid, place, *_ = line.replace(" -> ", " ").split()
+        if kind == "FLOCK" and place == f"{device}:{status.st_ino}" and int(pid) > 0:
+            return int(pid)
+    return None

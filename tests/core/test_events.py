@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from expkit.core.context import Context
 from expkit.core.errors import CallbackError, DataError
-from expkit.core.events import EVENTS, Callback, EventBus, Filter, name_callbacks, on
+from expkit.core.events import EVENTS, Callback, EventBus, name_callbacks, on
+from expkit.core.filter import Filter
+from expkit.core.progress import Progress
 
 STEP_EVENTS = (
     "batch_start",
@@ -164,8 +168,18 @@ def test_wrong_use_of_on_is_refused_at_once(arguments, message):
         on(**arguments)
 
 
-def test_filter_without_a_choice_is_the_handler_itself():
-    assert Filter().wrap(print) is print
+def test_function_without_a_filter_is_the_handler_itself():
+    def note(context) -> None: ...
+
+    made = on("step_end")(note)
+    assert made.step_end is note
+    assert made.state() == {}
+
+
+def test_filter_without_a_choice_lets_all_calls_pass():
+    assert Filter().is_open
+    assert not Filter(every=1).is_open
+    assert all(Filter().passes(number) for number in range(1, 5))
 
 
 def test_error_names_the_callback_and_the_event_and_keeps_the_cause():
@@ -206,6 +220,113 @@ def test_names_of_a_plain_list_are_class_names_numbered_where_they_repeat():
     calls: list = []
     named = name_callbacks([Recorder("x", calls), Callback(), Recorder("y", calls)])
     assert list(named) == ["Recorder", "Callback", "Recorder_2"]
+
+
+def parts(stops, event="step_end", times=12, **choice) -> list[int]:
+    """The calls at which a filtered function runs in a run that is stopped and goes on."""
+    seen: list[int] = []
+    calls: list[None] = []
+    state: dict = {}
+    for stop in [*stops, times]:
+
+        @on(event, **choice)
+        def note(context) -> None:
+            seen.append(len(calls))
+
+        bus = EventBus([note], is_main=True)
+        bus.load_state(state)
+        while len(calls) < stop:
+            calls.append(None)
+            bus.fire(event, None)
+        state = bus.state()
+    return seen
+
+
+@pytest.mark.parametrize("stops", [[], [5], [3], [1, 2, 6], [*range(12)]])
+def test_calls_are_counted_over_all_parts_of_a_run(stops):
+    assert parts(stops, every=3) == [3, 6, 9, 12]
+    assert parts(stops, once=2) == [2]
+    assert parts(stops, when=lambda number: number in (1, 7)) == [1, 7]
+
+
+def test_functions_of_one_name_keep_their_own_counts():
+    seen = []
+
+    def make(every):
+        @on("step_end", every=every)
+        def note(context) -> None:
+            seen.append(every)
+
+        return note
+
+    first = EventBus([make(2), make(3)], is_main=True)
+    for _ in range(5):
+        first.fire("step_end", None)
+    assert first.state() == {"note": {"num_calls": 5}, "note_2": {"num_calls": 5}}
+    seen.clear()
+    second = EventBus([make(2), make(3)], is_main=True)
+    second.load_state({"note": {"num_calls": 1}, "note_2": {"num_calls": 1}})
+    second.fire("step_end", None)
+    assert seen == [2]
+
+
+def test_one_filter_may_decorate_two_functions():
+    seen = []
+    every_second = on("step_end", every=2)
+    a, b = every_second(lambda context: seen.append("a")), every_second(lambda _: seen.append("b"))
+    bus = EventBus([a, b], is_main=True)
+    for _ in range(2):
+        bus.fire("step_end", None)
+    assert seen == ["a", "b"]
+
+
+def test_what_a_callback_goes_on_changing_is_not_changed_in_a_state_that_was_taken():
+    callback = Recorder("a", [])
+    callback.saved = {"sums": np.zeros(3), "rows": [{"x": [1, 2]}], "pair": (1, 2)}
+    state = EventBus({"a": callback}, is_main=True).state()["a"]
+    callback.saved["sums"] += 1
+    callback.saved["rows"][0]["x"].append(3)
+    assert state["sums"].tolist() == [0, 0, 0]
+    assert state["rows"] == [{"x": [1, 2]}]
+    assert state["pair"] == [1, 2]
+
+
+def test_a_state_that_is_a_copy_is_not_copied_again():
+    array = np.zeros(3)
+    callback = Recorder("a", [])
+    callback.gives_copies, callback.saved = True, {"array": array}
+    assert EventBus({"a": callback}, is_main=True).state()["a"]["array"] is array
+
+
+@pytest.mark.parametrize(("epoch_step", "expected"), [(0, [2]), (3, [])])
+def test_the_rest_of_an_epoch_is_no_second_start_of_it(epoch_step, expected):
+    seen = []
+
+    @on("epoch_start", every=2)
+    def note(context) -> None:
+        seen.append(2)
+
+    bus = EventBus([note], is_main=True)
+    bus.load_state({"note": {"num_calls": 1}})
+    bus.fire("epoch_start", Context(Progress(epoch_step=epoch_step), None))
+    assert seen == expected
+
+
+def test_callbacks_of_the_checkpoint_that_are_gone_are_named_in_one_warning(caplog):
+    bus = EventBus({"a": Recorder("a", [])}, is_main=True)
+    bus.load_state({"ema": {"x": 1}, "a": {"count": 1}, "early_stop": {"x": 1}})
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "callbacks that this run lacks: early_stop, ema;" in record.getMessage()
+
+
+def test_a_state_that_a_callback_cannot_take_is_an_error_with_its_name():
+    @on("step_end", every=2)
+    def note(context) -> None: ...
+
+    message = "callback note raised in load_state: KeyError: 'num_calls'"
+    with pytest.raises(CallbackError, match=message):
+        EventBus([note], is_main=True).load_state({"note": {"waited": 3}})
 
 
 def test_state_is_by_name_and_comes_back_to_the_same_name():

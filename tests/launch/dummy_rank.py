@@ -18,6 +18,7 @@ if os.environ.get("DUMMY_IMPORT_ERROR", "") == os.environ.get("RANK", "0"):
 from expkit.launch.control import Control
 from expkit.launch.environment import STORE_FD, find_place, take_descriptor
 from expkit.launch.rendezvous import wait_until_listening
+from expkit.launch.signals import exit_code_of
 
 control = Control.open()
 place = find_place()
@@ -136,7 +137,7 @@ def stop_in_order(seconds=0.1):
     while not seen:
         time.sleep(0.01)
     time.sleep(seconds)
-    end(128 + signal.Signals[seen[0]], seen=seen)
+    end(exit_code_of(signal.Signals[seen[0]]), seen=seen)
 
 
 def say_and_beat_on():

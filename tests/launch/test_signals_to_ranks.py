@@ -17,6 +17,8 @@ from tests.launch.conftest import DUMMY, ROOT
 
 SOON_S = 8.0
 
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 143}
+
 PARENT = """
 import json, sys
 from pathlib import Path
@@ -57,8 +59,8 @@ def test_ranks_stop_in_order_at_a_signal(launch, interrupt):
         before = signal.getsignal(number)
         interrupt(number)
         ended = launch({0: ["stop_in_order"], 1: ["stop_in_order"]}, worker_output=str(launch.logs))
-        assert ended.outcome == {"exit_code": 128 + number, "seen": [number.name]}
-        assert (ended.exit_code, ended.failures) == (128 + number, ())
+        assert ended.outcome == {"exit_code": CODES[number], "seen": [number.name]}
+        assert (ended.exit_code, ended.failures) == (CODES[number], ())
         assert ended.stopped_by is number
         assert signal.getsignal(number) is before
         for rank in range(2):
@@ -70,7 +72,7 @@ def test_ranks_that_do_not_listen_are_stopped_by_the_signal_all_the_same(launch,
         interrupt(number)
         say = ["say_and_beat_on"]
         ended = launch({0: say, 1: say}, worker_output=str(launch.logs))
-        assert (ended.exit_code, ended.outcome, ended.failures) == (128 + number, None, ())
+        assert (ended.exit_code, ended.outcome, ended.failures) == (CODES[number], None, ())
         for rank in range(2):
             (launch.logs / f"rank{rank}.out").unlink()
 
