@@ -120,7 +120,25 @@ def _init(argv: Sequence[str]) -> int:
     return init(argv)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"init": _init}
+def _verify(argv: Sequence[str]) -> int:
+    """``expkit verify PATH ...``."""
+    from expkit.verify import verify
+
+    return verify(argv)
+
+
+def _convert(argv: Sequence[str]) -> int:
+    """``expkit convert PATH --to FRAMEWORK``."""
+    from expkit.convert import convert
+
+    return convert(argv)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "init": _init,
+    "verify": _verify,
+    "convert": _convert,
+}
 
 
 def _refuse(error: ConfigError) -> int:

@@ -12,7 +12,15 @@ from hydra.errors import HydraException
 
 from expkit.config.validation import check
 from expkit.core.errors import CheckpointError, RunDirectoryError
-from expkit.run.history import inherited, key_of, of_evaluated, of_resumed, run_of, trainings
+from expkit.run.history import (
+    inherited,
+    key_of,
+    of_evaluated,
+    of_resumed,
+    run_of,
+    trained_by,
+    trainings,
+)
 
 LATEST = "latest"
 
@@ -25,7 +33,7 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
     ``resume=RUN`` means the run as it was: all of its overrides come first, so that the command
     need not repeat them. ``task=evaluate init_from=RUN`` takes those that chose its model, data and
     metrics. What is given now holds in any case. ``latest`` becomes the run that is meant: the one
-    begun last of those that have a checkpoint.
+    begun last of those that have a checkpoint or, to go on with, have not completed.
 
     Raises:
         RunDirectoryError: there is no such latest run, or the file of a run's overrides is damaged.
@@ -34,16 +42,18 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
     given = [key_of(text) for text in overrides]
     resume, source = _value(overrides, "resume"), _value(overrides, "init_from")
     if resume is not None:
-        path = _latest(overrides, config_dir) if resume == LATEST else Path(resume)
+        path = Path(resume)
+        if resume == LATEST:
+            path = _latest(overrides, config_dir, to_go_on=True)
         taken = inherited(run_of(path), given, of_resumed)
         rest = [text for text in overrides if key_of(text) != "resume"]
         return [*taken, *rest, override("resume", str(path))]
     if source == LATEST:
-        source = str(_latest(overrides, config_dir))
+        source = str(_latest(overrides, config_dir, to_go_on=False))
         rest = [text for text in overrides if key_of(text) != "init_from"]
         overrides = [*rest, override("init_from", source)]
     if source is not None and _value(overrides, "task") not in (None, "train"):
-        return [*inherited(run_of(Path(source)), given, of_evaluated), *overrides]
+        return [*inherited(trained_by(Path(source)), given, of_evaluated), *overrides]
     return list(overrides)
 
 
@@ -67,15 +77,16 @@ def _value(overrides: Sequence[str], key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _latest(overrides: Sequence[str], config_dir: str | None) -> Path:
-    """The training begun last that left a checkpoint; those passed over are told."""
+def _latest(overrides: Sequence[str], config_dir: str | None, to_go_on: bool) -> Path:
+    """The training begun last that can be used; those passed over are told."""
     # Imports NumPy, for which a config that is refused shall not wait.
-    from expkit.checkpoint.find import check_source
+    from expkit.checkpoint.find import check_resumable, check_source
 
     root = _output_directory(overrides, config_dir)
+    check_run = check_resumable if to_go_on else check_source
     for run in trainings(root):
         try:
-            check_source(run)
+            check_run(run)
         except CheckpointError as error:
             sys.stderr.write(f"note: passed over: {error}\n")
             continue

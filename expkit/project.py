@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from expkit.command_line import make_parser, parse, refusal
 from expkit.core.errors import ConfigError, Problem
 
+_DESCRIPTION = """\
+Lays out a project that runs as it is: a model, data, an experiment, a README. Overwrites nothing.
+"""
 _SUFFIXES = (".py", ".yaml", ".md")
 
 
@@ -25,20 +29,20 @@ def init(argv: Sequence[str]) -> int:
     Raises:
         ConfigError: wrong arguments, or see `init_project`.
     """
-    if len(argv) > 1 or any(argument.startswith("-") for argument in argv):
-        raise ConfigError(
-            [
-                Problem(
-                    "init",
-                    f"got {' '.join(argv)!r}; allowed: at most one directory",
-                    "expkit init my_project",
-                )
-            ]
-        )
-    directory = Path(argv[0]) if argv else Path()
+    parser = make_parser("init", "[DIRECTORY]", _DESCRIPTION)
+    parser.add_argument(
+        "directories", nargs="*", metavar="DIRECTORY", help="made if it is not there (default: .)"
+    )
+    arguments = parse(parser, argv)
+    if arguments.help:
+        sys.stdout.write(parser.format_help())
+        return 0
+    if len(arguments.directories) > 1:
+        raise refusal(parser, f"got {' '.join(argv)!r}; allowed: at most one directory")
+    directory = Path(*arguments.directories)
     for path in init_project(directory):
         sys.stdout.write(f"wrote {path}\n")
-    change = f"cd {shlex.quote(str(directory))} && " if argv else ""
+    change = f"cd {shlex.quote(str(directory))} && " if arguments.directories else ""
     sys.stdout.write(f"\nRun it:  {change}python -m expkit experiment=my_experiment\n")
     return 0
 

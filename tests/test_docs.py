@@ -51,7 +51,7 @@ class Command:
     @property
     def is_experiment(self):
         """Whether it composes a config: it neither only shows something nor lays out a project."""
-        shows = ("--help", "--cfg", "--info", "--version", "init")
+        shows = ("--help", "--cfg", "--info", "--version", "init", "verify", "convert")
         return self.is_expkit and not any(word in shows for word in self.arguments)
 
     @property

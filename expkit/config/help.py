@@ -16,6 +16,9 @@ Usage
   expkit [group=option ...] [key=value ...]      run one experiment (or: python -m expkit ...)
   expkit -m key=value1,value2 ...                run one for each combination
   expkit init [directory]                        lay out a project of your own
+  expkit verify PATH ...                         say of each checkpoint whether it is whole
+  expkit convert PATH --to FRAMEWORK             weights for another framework: torch, paddle, numpy
+                                                 (each of these has its own --help)
 
 Options
   --help              this text

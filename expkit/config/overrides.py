@@ -19,7 +19,7 @@ from expkit.config.schema import CLOSED, LISTED, LISTS, NEEDED, OPTIONAL, RunCon
 from expkit.config.suggestion import listing, literal, nearest, show
 from expkit.core.errors import Problem
 
-COMMANDS = ("init",)
+COMMANDS = ("init", "verify", "convert")
 """The commands beside a run, for one that is misspelt."""
 SWEEPER = "hydra/sweeper"
 """The group of what makes jobs of a sweep's values."""

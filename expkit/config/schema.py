@@ -78,9 +78,10 @@ class CheckpointConfig:
 
     _target_: Target = "expkit.checkpoint.CheckpointStore"
     save_every: PeriodText | None = "1ep"
-    keep_last: Count | None = 1
+    keep_last: Count | None = 2
     keep_best: Count | None = 1
     background: bool = True
+    on_error: Literal["raise", "warn"] = "raise"
 
 
 @dataclass(frozen=True)

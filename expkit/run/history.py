@@ -13,6 +13,9 @@ from expkit.core.errors import ConfigError, Problem, RunDirectoryError
 from expkit.run.directory import CHECKPOINTS_DIRECTORY, CONFIG_FILE, OVERRIDES_FILE
 from expkit.run.status import STATUS_FILE
 
+CONVERTED_DIRECTORY = "converted"
+"""Where in a run its weights go that were converted for another framework."""
+
 _OF_THE_COMMAND = frozenset(("task", "resume", "init_from", "output_dir", "hydra"))
 """What an earlier command said of itself."""
 _OF_TRAINING = frozenset(("tags", "optimizer", "schedule", "callbacks", "checkpoint", "logger"))
@@ -38,6 +41,15 @@ def run_of(path: Path) -> Path:
     if path.parent.name == CHECKPOINTS_DIRECTORY:
         return path.parent.parent
     return path.parent if path.name == CHECKPOINTS_DIRECTORY else path
+
+
+def trained_by(path: Path) -> Path:
+    """The run whose weights a path holds: as `run_of`, and that of a converted checkpoint too."""
+    path = path.absolute()
+    for above in (path, *path.parents[:2]):
+        if above.name == CONVERTED_DIRECTORY and (above.parent / STATUS_FILE).is_file():
+            return above.parent
+    return run_of(path)
 
 
 def trainings(root: Path) -> list[Path]:
