@@ -51,15 +51,18 @@ class Worker:
     Args:
         system: name of a module of `benchmarks.systems`.
         work: what it trains.
+        module: what the process runs; it takes the other two as arguments.
         variables: environment variables of the process.
 
     Raises:
         WorkError: the system cannot be imported.
     """
 
-    def __init__(self, system: str, work: Work, **variables: str) -> None:
+    def __init__(
+        self, system: str, work: Any, module: str = "benchmarks.worker", **variables: str
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", system, describe(work)],
+            [sys.executable, "-m", module, system, describe(work)],
             cwd=ROOT,
             env=environment(**variables),
             text=True,
@@ -80,7 +83,7 @@ class Worker:
         return self._process.stdout
 
     def train(self, request: str = TRAIN) -> Record:
-        """See `Trains.train`."""
+        """See `Trains.train`; or whatever else the process does on request."""
         self.ask(request)
         return self.answer()
 

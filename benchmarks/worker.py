@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,31 @@ _READ = 5  # losses at the end whose mean is compared
 def main() -> None:
     """``python -m benchmarks.worker SYSTEM WORK``, the work as JSON."""
     name, work = sys.argv[1], Work(**json.loads(sys.argv[2]))
+
+    def start() -> Callable[[str], dict[str, Any]]:
+        system = importlib.import_module(f"benchmarks.systems.{name}")
+        return lambda request: _train(system, work.shortened() if request == WARM_UP else work)
+
+    serve(start)
+
+
+def serve(start: Callable[[], Callable[[str], dict[str, Any]]]) -> None:
+    """Answer each line of the standard input with a line of JSON.
+
+    Args:
+        start: gives what answers; called once, and the first line says whether it could.
+    """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a system prints shall not look like an answer
     try:
-        system = importlib.import_module(f"benchmarks.systems.{name}")
+        respond = start()
         answer: dict[str, Any] = {"ready": True}
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
     answers.write(json.dumps(answer) + "\n")
     for request in sys.stdin:
         try:
-            answer = _train(system, work.shortened() if request.strip() == WARM_UP else work)
+            answer = respond(request.strip())
         except Exception as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
@@ -72,8 +87,8 @@ def _train(system: Any, work: Work) -> dict[str, Any]:
     }
 
 
-def describe(work: Work) -> str:
-    """A work as the command line takes it."""
+def describe(work: Any) -> str:
+    """A work, or another dataclass, as the command line takes it."""
     return json.dumps(dataclasses.asdict(work))
 
 

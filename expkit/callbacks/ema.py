@@ -26,6 +26,8 @@ class ExponentialMovingAverage(Callback):
             ``ExponentialMovingAverage`` with ``num_updates``.
     """
 
+    gives_copies = True
+
     def __init__(self, decay: float = 0.999, warmup: bool = True) -> None:
         if not 0.0 <= decay < 1.0:
             refuse("ema", "decay", decay, "numbers from 0 up to, but not including, 1", 0.999)
@@ -86,10 +88,7 @@ class ExponentialMovingAverage(Callback):
         """The raw parameters by path."""
         if self._average is None:
             return {} if self._restored is None else {"parameters": dict(self._restored)}
-        self._average.swap()
-        raw = self._average.state()
-        self._average.swap()
-        return {"parameters": raw}
+        return {"parameters": self._average.parameters()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what ``state`` gave, at the start of training."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import json
 import re
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
@@ -54,7 +54,6 @@ _CODES = {
     "float8_e5m2": "F8_E5M2",
 }
 _NAMES = {code: name for name, code in _CODES.items()}
-_FROM_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _PLAIN = {int, float, str, bool, type(None)}
 _RESERVED = "__metadata__"  # means something else in a safetensors header
 _RESERVED_AS = "~2"
@@ -282,13 +281,4 @@ def _bytes(array: NDArray[Any]) -> memoryview:
 
 def _dtype(code: str) -> np.dtype[Any]:
     name = _NAMES[code]
-    if name not in _FROM_ML_DTYPES:
-        return np.dtype(name)
-    try:
-        dtype: np.dtype[Any] = np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
-    except ImportError as error:
-        raise CheckpointError(
-            f"the checkpoint holds an array of {name}, which NumPy alone does not know; "
-            "pip install ml_dtypes"
-        ) from error
-    return dtype
+    return np.dtype(getattr(ml_dtypes, name, name))

@@ -103,7 +103,11 @@ class ParameterAverage(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, NDArray[Any]]:
-        """The average by parameter path."""
+        """The average by parameter path, as host copies."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, NDArray[Any]]:
+        """The parameters that it follows by path, as host copies."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -299,10 +303,14 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def state(self) -> StateTree:
+    def state(self, copies: bool = True) -> StateTree:
         """All that must survive: ``model``, ``optimizer``, ``scaler``, ``rng`` (this rank's).
 
         All ranks call it. It is complete on rank 0; on others all but ``rng`` may be empty.
+
+        Args:
+            copies: False = its arrays may be the memory of the model and the optimizer, for one who
+                has done with them before the next step.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.core.errors import ConfigError, MismatchError, Problem
 from expkit.core.naming import name_of
 from expkit.optimizers import Native, Optimizer, Patterns, Spec, patterns_of
 
@@ -33,15 +33,15 @@ class Update(ABC):
         """Update the parameters that have a gradient, each with its base rate * ``factor``."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Host copies of the accumulators by ``<path>/<accumulator>``."""
+    def state(self, copies: bool) -> dict[str, Any]:
+        """The accumulators by ``<path>/<accumulator>`` as host arrays; see `Driver.state`."""
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what ``state`` gave; the paths are known to be this group's.
 
         Raises:
-            CheckpointError: other accumulators, or other shapes.
+            MismatchError: other accumulators, or other shapes.
         """
 
 
@@ -133,22 +133,22 @@ class OptimizerSetBase(ABC):
                 rates |= {f"{prefix}/{i}": lr * self._factors[number] for i, lr in enumerate(own)}
         return rates
 
-    def state(self) -> dict[str, dict[str, Any]]:
-        """The accumulators by optimizer and ``<path>/<accumulator>``, as host copies."""
+    def state(self, copies: bool = True) -> dict[str, dict[str, Any]]:
+        """The accumulators by optimizer and ``<path>/<accumulator>``; see `Driver.state`."""
         state: dict[str, dict[str, Any]] = {name: {} for name in self.names}
         for optimizer, update in self._updates:
-            state[self.names[optimizer]] |= update.state()
+            state[self.names[optimizer]] |= update.state(copies)
         return state
 
     def load_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Take back what ``state`` gave, before the first step or at any later time.
 
         Raises:
-            CheckpointError: other optimizers, parameters, accumulators or shapes; names the first.
+            MismatchError: other optimizers, parameters, accumulators or shapes; names the first.
         """
         if set(state) != set(self.names):
             there, here = ", ".join(sorted(state)) or "none", ", ".join(self.names) or "none"
-            raise CheckpointError(f"the checkpoint has other optimizers: {there}; here: {here}")
+            raise MismatchError(f"the checkpoint has other optimizers: {there}; here: {here}")
         for number, name in enumerate(self.names):
             updates = [update for optimizer, update in self._updates if optimizer == number]
             parts: list[dict[str, Any]] = [{} for _ in updates]
@@ -159,13 +159,13 @@ class OptimizerSetBase(ABC):
                     message = (
                         f"optimizer {name} does not train {path}, whose state is in the checkpoint"
                     )
-                    raise CheckpointError(message)
+                    raise MismatchError(message)
                 homes[path][entry] = value
             for update, part in zip(updates, parts, strict=True):
                 try:
                     update.load_state(part)
-                except CheckpointError as error:
-                    raise CheckpointError(f"state of optimizer {name}: {error}") from error
+                except MismatchError as error:
+                    raise MismatchError(f"state of optimizer {name}: {error}") from error
 
     def _warn_about_the_rest(
         self, trainable: Mapping[str, Any], groups: Sequence[ParameterGroup]

@@ -16,21 +16,24 @@ from expkit.core.events import Context
 
 class StubAverage(ParameterAverage):
     def __init__(self, parameters: dict[str, np.ndarray]) -> None:
-        self.parameters = parameters
+        self.raw = parameters
         self.average = {path: array.copy() for path, array in parameters.items()}
 
     def update(self, decay: float) -> None:
         for path, average in self.average.items():
-            average[...] = decay * average + (1 - decay) * self.parameters[path]
+            average[...] = decay * average + (1 - decay) * self.raw[path]
 
     def swap(self) -> None:
         for path, average in self.average.items():
-            kept = self.parameters[path].copy()
-            self.parameters[path][...] = average
+            kept = self.raw[path].copy()
+            self.raw[path][...] = average
             average[...] = kept
 
     def state(self) -> dict[str, np.ndarray]:
         return {path: array.copy() for path, array in self.average.items()}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        return {path: array.copy() for path, array in self.raw.items()}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         for path, array in self.average.items():

@@ -218,6 +218,23 @@ def precision():
     return sorted(set(seen)), float(difference), sorted(types), digest(half)
 
 
+def half_weights():
+    driver = fsdp()
+    driver.prepare(Odd().bfloat16(), Adam(lr=0.01), CrossEntropy())
+    state = driver.state()
+    wanted = TorchDriver(device="cpu")
+    wanted.prepare(Odd().bfloat16(), None, CrossEntropy())
+    weights = driver.model_state()
+    is_exact = all(
+        value.dtype == weights[path].dtype and value.tobytes() == weights[path].tobytes()
+        for path, value in wanted.model_state().items()
+    )
+    driver.load_state(driver.group.broadcast(state) | {"rng": state["rng"]})
+    after = driver.model_state()
+    is_back = all(after[path].tobytes() == value.tobytes() for path, value in weights.items())
+    return is_exact, is_back, sorted({str(value.dtype) for value in weights.values()})
+
+
 def refusals():
     def prepare(optimizer):
         return lambda: fsdp().prepare(Odd(), optimizer, CrossEntropy())

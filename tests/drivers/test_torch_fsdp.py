@@ -80,6 +80,13 @@ def test_bf16_computes_in_bf16_and_keeps_float32(three):
     assert types == ["float32", "int64"]
 
 
+def test_weights_of_bfloat16_are_gathered_as_they_are(three):
+    is_exact, is_back, types = three.agree("on_shards.half_weights")
+    assert is_exact
+    assert is_back
+    assert types == ["bfloat16", "int64"]
+
+
 def test_what_shards_cannot_do_is_refused(three):
     errors = three.agree("on_shards.refusals")
     assert "torch.float32, torch.float64 in one unit" in errors[0]

@@ -20,6 +20,7 @@ from expkit.core.driver import (
     sum_losses,
 )
 from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.core.host_memory import HOST_MEMORY
 from expkit.core.seeding import (
     derive_seed,
     host_rng_state,
@@ -80,6 +81,7 @@ class NumpyDriver(Driver):
         """See `Driver.shutdown`."""
         self._model = None
         self._optimizers = OptimizerSet(None, {})
+        HOST_MEMORY.release()
 
     def prepare(
         self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
@@ -217,7 +219,7 @@ class NumpyDriver(Driver):
 
     def model_state(self) -> dict[str, Array]:
         """See `Driver.model_state`."""
-        return {path: array.copy() for path, array in self._tensors().items()}
+        return {path: HOST_MEMORY.copy(array) for path, array in self._tensors().items()}
 
     def load_model_state(self, state: Mapping[str, Array]) -> None:
         """See `Driver.load_model_state`."""
@@ -227,11 +229,11 @@ class NumpyDriver(Driver):
             check_same_shape(path, array.shape, state[path].shape)
             array[...] = state[path]
 
-    def state(self) -> StateTree:
+    def state(self, copies: bool = True) -> StateTree:
         """See `Driver.state`."""
         return {
-            "model": self.model_state(),
-            "optimizer": self._optimizers.state(),
+            "model": self.model_state() if copies else self._tensors(),
+            "optimizer": self._optimizers.state(copies),
             "scaler": {},
             "rng": host_rng_state() | {"model": self.unwrap().rng.bit_generator.state},
         }
@@ -285,7 +287,11 @@ class NumpyParameterAverage(ParameterAverage):
 
     def state(self) -> dict[str, Array]:
         """See `ParameterAverage.state`."""
-        return {path: array.copy() for path, array in self._average.items()}
+        return {path: HOST_MEMORY.copy(array) for path, array in self._average.items()}
+
+    def parameters(self) -> dict[str, Array]:
+        """See `ParameterAverage.parameters`."""
+        return {path: HOST_MEMORY.copy(value) for path, value in self._parameters.items()}
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         """See `ParameterAverage.load_state`."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from expkit.core.host_memory import HOST_MEMORY
 from expkit.core.naming import name_of
 from expkit.core.state import check_same_paths, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, refused
@@ -55,14 +56,15 @@ class _ArrayUpdate(Update):
         self.parameters = parameters
         self.accumulators: dict[str, list[Array]] = {}
 
-    def state(self) -> dict[str, Array]:
-        return {key: array.copy() for key, array in self._by_key().items()}
+    def state(self, copies: bool) -> dict[str, Array]:
+        own = self._by_key()
+        return {key: HOST_MEMORY.copy(array) for key, array in own.items()} if copies else own
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         own = self._by_key()
-        check_same_paths(own, state)
+        check_same_paths(own, state, "optimizer")
         for key, array in own.items():
-            check_same_shape(key, array.shape, np.shape(state[key]))
+            check_same_shape(key, array.shape, np.shape(state[key]), "optimizer")
             array[...] = state[key]
 
     def _by_key(self) -> dict[str, Array]:

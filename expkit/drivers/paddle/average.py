@@ -12,7 +12,7 @@ from paddle import nn
 
 from expkit.core.driver import ParameterAverage
 from expkit.core.state import check_same_paths
-from expkit.drivers.paddle.state import to_host
+from expkit.drivers.paddle.state import from_host, state_array
 
 
 class PaddleParameterAverage(ParameterAverage):
@@ -38,11 +38,15 @@ class PaddleParameterAverage(ParameterAverage):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """See `ParameterAverage.state`."""
-        return {path: to_host(tensor) for path, tensor in self._average.items()}
+        return {path: state_array(tensor) for path, tensor in self._average.items()}
+
+    def parameters(self) -> dict[str, NDArray[Any]]:
+        """See `ParameterAverage.parameters`."""
+        return {path: state_array(tensor) for path, tensor in self._parameters.items()}
 
     @paddle.no_grad()
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """See `ParameterAverage.load_state`."""
         check_same_paths(self._average, state)
         for path, tensor in self._average.items():
-            tensor.set_value(paddle.to_tensor(np.asarray(state[path])).astype(tensor.dtype))
+            tensor.set_value(from_host(np.asarray(state[path])).astype(tensor.dtype))

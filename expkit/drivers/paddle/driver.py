@@ -21,6 +21,7 @@ from expkit.core.driver import (
     sum_losses,
 )
 from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.core.host_memory import HOST_MEMORY
 from expkit.core.loss_scale import LossScale
 from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
 from expkit.drivers.paddle.average import PaddleParameterAverage
@@ -103,6 +104,7 @@ class PaddleDriver(Driver):
         """See `Driver.shutdown`."""
         self._model = None
         self._optimizers = OptimizerSet(None, {})
+        HOST_MEMORY.release()
 
     def prepare(
         self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
@@ -262,12 +264,12 @@ class PaddleDriver(Driver):
         """See `Driver.load_model_state`."""
         load_model_state(self.unwrap(), state)
 
-    def state(self) -> StateTree:
+    def state(self, copies: bool = True) -> StateTree:
         """See `Driver.state`."""
         is_main = self.rank == 0
         return {
-            "model": self.model_state() if is_main else {},
-            "optimizer": self._optimizers.state() if is_main else {},
+            "model": model_state(self.unwrap(), copies) if is_main else {},
+            "optimizer": self._optimizers.state(copies) if is_main else {},
             "scaler": self._scale.state() if self._scale else {},
             "rng": rng_state(),
         }

@@ -20,7 +20,7 @@ from paddle.base.layer_helper import LayerHelper
 from expkit.core.errors import ConfigError, Problem
 from expkit.core.state import check_same_paths, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, native_of
-from expkit.drivers.paddle.state import to_host
+from expkit.drivers.paddle.state import from_host, state_array
 from expkit.optimizers import SGD, Adam, AdamW
 
 Tensors = list[Tensor]
@@ -61,15 +61,15 @@ class _TensorUpdate(Update):
     def accumulators(self) -> Mapping[str, Tensor]:
         """The tensors by ``<path>/<accumulator>``."""
 
-    def state(self) -> dict[str, Any]:
-        return {key: to_host(tensor) for key, tensor in self.accumulators().items()}
+    def state(self, copies: bool) -> dict[str, Any]:
+        return {key: state_array(tensor, copies) for key, tensor in self.accumulators().items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         own = self.accumulators()
-        check_same_paths(own, state)
+        check_same_paths(own, state, "optimizer")
         for key, tensor in own.items():
-            check_same_shape(key, tuple(tensor.shape), np.shape(state[key]))
-            tensor.set_value(paddle.to_tensor(np.asarray(state[key])).astype(tensor.dtype))
+            check_same_shape(key, tuple(tensor.shape), np.shape(state[key]), "optimizer")
+            tensor.set_value(from_host(np.asarray(state[key])).astype(tensor.dtype))
 
 
 class _KernelUpdate(_TensorUpdate):

@@ -13,7 +13,7 @@ from torch import nn
 from expkit.core.driver import ParameterAverage
 from expkit.core.state import check_same_paths
 from expkit.drivers.torch.layout import Layout
-from expkit.drivers.torch.state import to_host
+from expkit.drivers.torch.state import from_host, model_state
 
 
 class TorchParameterAverage(ParameterAverage):
@@ -41,9 +41,11 @@ class TorchParameterAverage(ParameterAverage):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """See `ParameterAverage.state`."""
-        return self._layout.gather(
-            lambda: {path: to_host(tensor) for path, tensor in self._average.items()}
-        )
+        return self._layout.gather(lambda: model_state(self._average))
+
+    def parameters(self) -> dict[str, NDArray[Any]]:
+        """See `ParameterAverage.parameters`."""
+        return self._layout.gather(lambda: model_state(self._parameters))
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -51,4 +53,4 @@ class TorchParameterAverage(ParameterAverage):
         check_same_paths(self._average, state)
         own = self._layout.part(state)
         for path, tensor in self._average.items():
-            tensor.copy_(torch.from_numpy(np.array(own[path])))
+            tensor.copy_(from_host(np.array(own[path])))

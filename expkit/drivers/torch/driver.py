@@ -22,6 +22,7 @@ from expkit.core.driver import (
     sum_losses,
 )
 from expkit.core.errors import ConfigError, DriverError, Problem
+from expkit.core.host_memory import HOST_MEMORY
 from expkit.core.loss_scale import LossScale
 from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
 from expkit.drivers.torch.average import TorchParameterAverage
@@ -102,6 +103,7 @@ class TorchDriver(Driver):
         """See `Driver.shutdown`."""
         self._model = None
         self._optimizers = OptimizerSet(None, {})
+        HOST_MEMORY.release()
 
     def prepare(
         self, model: Any, optimizers: Any, loss: Any, binding: Binding | None = None
@@ -264,12 +266,12 @@ class TorchDriver(Driver):
         """See `Driver.load_model_state`."""
         load_model_state(self._layout.tensors(self.unwrap()), self._layout.part(state))
 
-    def state(self) -> StateTree:
+    def state(self, copies: bool = True) -> StateTree:
         """See `Driver.state`."""
         gather, tensors = self._layout.gather, self._layout.tensors(self.unwrap())
         return {
-            "model": gather(lambda: model_state(tensors)),
-            "optimizer": gather(self._optimizers.state),
+            "model": gather(lambda: model_state(tensors, copies)),
+            "optimizer": gather(lambda: self._optimizers.state(copies)),
             "scaler": self._scale.state() if self._scale else {},
             "rng": rng_state(self._device),
         }

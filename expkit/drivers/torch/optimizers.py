@@ -18,7 +18,7 @@ from torch import Tensor
 from expkit.core.errors import CheckpointError, ConfigError, Problem
 from expkit.core.state import check_same_paths, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, native_of
-from expkit.drivers.torch.state import to_host
+from expkit.drivers.torch.state import from_host, state_array
 from expkit.optimizers import SGD, Adam, AdamW
 
 _NOT_STATE = ("params", "lr")
@@ -74,15 +74,15 @@ class _FusedUpdate(Update):
             if gradients:
                 yield number, indices, _at(self.parameters, indices), gradients
 
-    def state(self) -> dict[str, Any]:
-        return {key: to_host(tensor) for key, tensor in self._by_key().items()}
+    def state(self, copies: bool) -> dict[str, Any]:
+        return {key: state_array(tensor, copies) for key, tensor in self._by_key().items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         own = self._by_key()
-        check_same_paths(own, state)
+        check_same_paths(own, state, "optimizer")
         for key, tensor in own.items():
-            check_same_shape(key, tuple(tensor.shape), np.shape(state[key]))
-            tensor.copy_(torch.from_numpy(np.array(state[key])))
+            check_same_shape(key, tuple(tensor.shape), np.shape(state[key]), "optimizer")
+            tensor.copy_(from_host(np.array(state[key])))
 
     def _by_key(self) -> dict[str, Tensor]:
         return {
@@ -188,9 +188,9 @@ class _NativeUpdate(Update):
             self._factor = factor
         self.native.step()
 
-    def state(self) -> dict[str, Any]:
+    def state(self, copies: bool) -> dict[str, Any]:
         state = {
-            f"{self._order[index]}/{name}": _leaf(value, f"{self._order[index]}/{name}")
+            f"{self._order[index]}/{name}": _leaf(value, f"{self._order[index]}/{name}", copies)
             for index, own in self.native.state_dict()["state"].items()
             for name, value in own.items()
         }
@@ -199,7 +199,7 @@ class _NativeUpdate(Update):
         ):
             for name, value in self._options(group).items():
                 if name not in made or not _equal(value, made[name]):
-                    state[f"{first}/group.{name}"] = _leaf(value, f"{first}/group.{name}")
+                    state[f"{first}/group.{name}"] = _leaf(value, f"{first}/group.{name}", copies)
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -208,7 +208,7 @@ class _NativeUpdate(Update):
         parameters: dict[int, dict[str, Any]] = {}
         for key, value in state.items():
             path, _, name = key.rpartition("/")
-            loaded = torch.from_numpy(np.array(value)) if hasattr(value, "shape") else value
+            loaded = from_host(np.array(value)) if hasattr(value, "shape") else value
             if name.startswith("group."):
                 groups[self._first.index(path)][name.removeprefix("group.")] = loaded
             else:
@@ -226,10 +226,10 @@ def _at(tensors: list[Tensor], indices: list[int]) -> list[Tensor]:
     return [tensors[i] for i in indices]
 
 
-def _leaf(value: Any, key: str) -> Any:
+def _leaf(value: Any, key: str, copies: bool) -> Any:
     """A host array, or a plain value as it is."""
     if isinstance(value, Tensor):
-        return to_host(value)
+        return state_array(value, copies)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise CheckpointError(

@@ -84,7 +84,7 @@ class ProcessGroup(Collective):
 
     def gather_arrays(self, array: NDArray[Any], on_all: bool = False) -> list[NDArray[Any]] | None:
         """Arrays of one shape and type by rank; None on ranks other than 0 unless ``on_all``."""
-        own = torch.from_numpy(array)
+        own = torch.from_numpy(array.reshape(-1).view(np.uint8))  # torch knows no bfloat16 of NumPy
         keeps = on_all or self.rank == 0
         parts = [torch.empty_like(own) for _ in range(self.world_size)] if keeps else None
         with self.told("gather"):
@@ -92,7 +92,9 @@ class ProcessGroup(Collective):
                 dist.all_gather(parts, own, group=self._host)
             else:
                 dist.gather(own, parts, dst=0, group=self._host)
-        return None if parts is None else [part.numpy() for part in parts]
+        if parts is None:
+            return None
+        return [part.numpy().view(array.dtype).reshape(array.shape) for part in parts]
 
     # -- tensors -----------------------------------------------------------------------------------
 

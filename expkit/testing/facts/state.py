@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,21 @@ class StateFacts(Subject):
                 step(each, [batch_of(range(20 + number, 28 + number))])
             after.append(each.state())
         assert_same(after[0], after[1])
+
+    def test_a_state_that_need_not_be_copied_is_the_same(self) -> None:
+        """Whoever has done with a state before the next step may share memory with the model."""
+        driver = self.prepared(Adam(lr=0.01))
+        step(driver, [batch_of(range(8))])
+        assert_same(driver.state(copies=False), driver.state())
+
+    def test_a_state_stays_as_it_is_while_training_goes_on(self) -> None:
+        """Its arrays are copies."""
+        driver = self.prepared(Adam(lr=0.01))
+        step(driver, [batch_of(range(8))])
+        state = driver.state()
+        kept = copy.deepcopy(state)
+        step(driver, [batch_of(range(8, 16))])
+        assert_same(state, kept)
 
     def test_a_state_loads_after_other_steps(self) -> None:
         """What was trained since leaves no trace."""

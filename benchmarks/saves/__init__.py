@@ -1,0 +1,1 @@
+"""What there is to save, and how each framework saves it itself."""
