@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from expkit.checkpoint.find import check_source
+from expkit.checkpoint.find import begins_anew, check_resumable, check_source
 from expkit.config.schema import is_distributed
 from expkit.config.validation import Composition
 from expkit.core.errors import CheckpointError, ConfigError, Problem
@@ -55,6 +55,12 @@ class Job:
     def open(self) -> RunDirectory:
         """The run directory."""
         return RunDirectory(Path(self.path))
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether an earlier process was at work in its directory, to no avail."""
+        is_first = self.changes is None and self.attempt == 0
+        return self.config["resume"] is None and not is_first
 
     @property
     def config_text(self) -> str:
@@ -112,12 +118,8 @@ def check_beginning(composition: Composition) -> None:
     config = composition.config
     driver = config["driver"]
     check_installed(driver["framework"])
-    for key in ("resume", "init_from"):
-        if config[key] is not None:
-            try:
-                check_source(Path(config[key]))
-            except CheckpointError as error:
-                raise ConfigError([Problem(key, str(error))]) from error
+    for key, check in (("resume", check_resumable), ("init_from", check_source)):
+        _look(key, config[key], check)
     if config["resume"] is not None and "run.dir" in composition.hydra:
         message = "has no effect beside resume, which goes on in the run's own directory"
         raise ConfigError([Problem("hydra.run.dir", message, "init_from=... for a new run")])
@@ -127,6 +129,14 @@ def check_beginning(composition: Composition) -> None:
             message = "is 'nccl', which connects GPUs, but this machine shows none"
             raise ConfigError([Problem("driver.backend", message, "driver.backend=gloo")])
         check_directory(driver["worker_output"])
+
+
+def _look(key: str, path: str | None, check: Callable[[Path], None]) -> None:
+    if path is not None:
+        try:
+            check(Path(path))
+        except CheckpointError as error:
+            raise ConfigError([Problem(key, str(error))]) from error
 
 
 def make_job(composition: Composition, argv: Sequence[str]) -> Job | None:
@@ -159,9 +169,13 @@ def new_job(composition: Composition, run: RunDirectory, argv: Sequence[str]) ->
 
 
 def _going_on(composition: Composition, argv: Sequence[str]) -> Job | None:
-    run = RunDirectory.open(run_of(Path(composition.config["resume"])))
+    path = Path(composition.config["resume"])
+    run = RunDirectory.open(run_of(path))
     job = _describe(composition, run.path, argv)
     before = saved_config(run.path)
+    if begins_anew(path):
+        job = replace(job, config=lasting(job.config, before))
+        _look("init_from", job.config["init_from"], check_source)
     changes = tuple(changed_keys(before, lasting(job.config, before)))
     info = run.info()
     if info["status"] == "completed" and not changes:

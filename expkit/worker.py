@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from expkit.builder import Builder
-from expkit.checkpoint.find import Found, find_checkpoint
-from expkit.core.errors import DataError
+from expkit.checkpoint.convert import weights_for
+from expkit.checkpoint.find import Found, check_bare, find_checkpoint
+from expkit.core.errors import DataError, MismatchError
 from expkit.core.evaluator import Evaluator
 from expkit.core.result import Result
 from expkit.core.trainer import Trainer
@@ -75,15 +76,28 @@ def _trainer(builder: Builder, job: Job) -> Trainer:
     trainer, config = builder.trainer(), job.config
     if config["resume"] is not None:
         found = _find(builder, config["resume"], "last")
-        trainer.load_state(found.state)
+        _go_on(trainer, found, job)
         builder.logger.rewind(trainer.progress.step)
         log.info("resumed from %s", found.description)
         return trainer
-    if job.attempt:
-        builder.logger.rewind(0)
     if config["init_from"] is not None:
         _take_weights(builder, _find(builder, config["init_from"], "best"))
+    if job.begins_anew:
+        builder.driver.group.call_on_main(lambda: check_bare(job.open().checkpoints))
+        builder.logger.rewind(0)
+        log.info("there is no checkpoint to go on from: the run begins anew in its directory")
     return trainer
+
+
+def _go_on(trainer: Trainer, found: Found, job: Job) -> None:
+    """Take over a state; what does not fit is told beside what is other than it was."""
+    try:
+        trainer.load_state(found.state)
+    except MismatchError as error:
+        if not job.changes:
+            raise
+        changes = "; ".join(job.changes)
+        raise MismatchError(f"{error}. Other than it was: {changes} (leave that out)") from error
 
 
 def _tell_ranks(builder: Builder, trainer: Trainer) -> None:
@@ -125,5 +139,8 @@ def _find(builder: Builder, path: str, prefer: Literal["last", "best"]) -> Found
 
 
 def _take_weights(builder: Builder, found: Found) -> None:
-    builder.driver.load_model_state(found.state["model"])
-    log.info("weights from %s", found.description)
+    driver = builder.driver
+    driver.load_model_state(weights_for(driver, found.state))
+    source = found.state.get("origin", {}).get("framework", driver.framework)
+    note = "" if source == driver.framework else f", converted from {source}"
+    log.info("weights from %s%s", found.description, note)

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from expkit.checkpoint import search
 from expkit.checkpoint.manifest import MANIFEST_FILE
 from expkit.checkpoint.store import CheckpointStore
-from expkit.core.errors import CheckpointError
+from expkit.core.errors import CheckpointError, NoCheckpointError, RunDirectoryError
 from expkit.core.store import CheckpointInfo
-from expkit.run.directory import CHECKPOINTS_DIRECTORY
+from expkit.run.directory import CHECKPOINTS_DIRECTORY, RunDirectory
+from expkit.run.history import saved_config
 from expkit.run.status import STATUS_FILE
 
 log = logging.getLogger(__name__)
@@ -50,10 +51,14 @@ def find_checkpoint(path: Path, prefer: Literal["last", "best"]) -> Found:
         state, info = store.load(path)
         return Found(state, info, f"{path} (step {info.step})")
     which: Literal["last", "best"] = prefer
-    if prefer == "best" and store.best() is None:
+    try:
+        state, info = store.load(which)
+    except NoCheckpointError:
+        if prefer == "last":
+            raise
         log.info("%s has no best checkpoint: its last one is taken", path)
         which = "last"
-    state, info = store.load(which)
+        state, info = store.load(which)
     return Found(state, info, f"{path} ({which}, step {info.step})")
 
 
@@ -71,6 +76,42 @@ def check_source(path: Path) -> None:
     if (path / STATUS_FILE).is_file():
         raise CheckpointError(f"the run {path} has no checkpoint")
     raise CheckpointError(f"{path} is neither a run directory nor a checkpoint")
+
+
+def check_resumable(path: Path) -> None:
+    """Look whether a run can go on from a path, or begin anew there.
+
+    Raises:
+        CheckpointError: see `check_source`.
+    """
+    if not begins_anew(path):
+        check_source(path)
+
+
+def begins_anew(run: Path) -> bool:
+    """Whether all that a run can do is begin again: no checkpoint, and yet not completed.
+
+    Args:
+        run: a path; one that is no directory of a training does not begin anew.
+    """
+    if search.candidates(run / CHECKPOINTS_DIRECTORY):
+        return False
+    try:
+        status, config = RunDirectory(run).info()["status"], saved_config(run)
+    except (RunDirectoryError, LookupError):
+        return False
+    return bool(status != "completed" and config.get("task") == "train")
+
+
+def check_bare(root: Path) -> None:
+    """Make sure that a run which begins anew leaves no checkpoint behind.
+
+    Raises:
+        CheckpointError: another process has made one since `begins_anew` was asked.
+    """
+    found = search.candidates(root)
+    if found:
+        raise CheckpointError(f"{found[0]} has just come from elsewhere: give the command again")
 
 
 def _root(path: Path) -> Path | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from expkit.core.store import CheckpointInfo
+from expkit.version import __version__
 
 MANIFEST_FILE = "MANIFEST.json"
 FORMAT = 1
@@ -51,6 +52,7 @@ class Manifest:
     Attributes:
         step, epoch, metrics, score: as in `CheckpointInfo`.
         files: all files but the manifest itself.
+        origin: where the state comes from, for people; see `origin_of`.
     """
 
     step: int
@@ -58,6 +60,7 @@ class Manifest:
     metrics: Mapping[str, float]
     score: float | None
     files: tuple[FileEntry, ...]
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def info(self, path: Path) -> CheckpointInfo:
         """The same as the loop wants it, for a checkpoint at ``path``."""
@@ -82,22 +85,44 @@ class Manifest:
                 raise DamageError(f"has format {content['format']}; this version reads {FORMAT}")
             if _render(content) != text:
                 raise DamageError(f"{MANIFEST_FILE} does not match its checksum {checksum[:12]!r}")
+            files = tuple(_entry(entry) for entry in content["files"])
+            if len({entry.name for entry in files}) < len(files):
+                raise ValueError("it names a file twice")
             return cls(
                 step=int(content["step"]),
                 epoch=int(content["epoch"]),
                 metrics={str(name): float(value) for name, value in content["metrics"].items()},
                 score=None if content["score"] is None else float(content["score"]),
-                files=tuple(_entry(entry) for entry in content["files"]),
+                files=_entries(content["files"]),
+                origin=dict(content.get("origin", {})),
             )
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"{MANIFEST_FILE} cannot be read ({type(error).__name__}: {error})"
             raise DamageError(message) from error
 
 
+def origin_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest says of where a state comes from.
+
+    Returns:
+        The version of ``expkit`` and, where the state tells, ``framework`` and ``world_size``.
+    """
+    known = state.get("origin", {})
+    facts = {key: known[key] for key in ("framework", "world_size") if key in known}
+    return {"expkit": __version__, **facts}
+
+
 def _render(content: dict[str, Any]) -> bytes:
     """The one text of a manifest: as there is no other way to write it, every byte is checked."""
     checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     return json.dumps({**content, "checksum": checksum}).encode() + b"\n"
+
+
+def _entries(content: Iterable[Mapping[str, Any]]) -> tuple[FileEntry, ...]:
+    entries = tuple(map(_entry, content))
+    if len({entry.name for entry in entries}) < len(entries):  # each would be read again
+        raise ValueError("a part is listed twice")
+    return entries
 
 
 def _entry(content: Mapping[str, Any]) -> FileEntry:

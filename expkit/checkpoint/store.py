@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from expkit.checkpoint import directory, search
-from expkit.checkpoint.manifest import DamageError, FileEntry
+from expkit.checkpoint import search
+from expkit.checkpoint.collection import Collection
+from expkit.checkpoint.manifest import DamageError, FileEntry, origin_of
+from expkit.checkpoint.pointers import Where
+from expkit.checkpoint.retention import Retention
 from expkit.checkpoint.tensors import Part, encode
 from expkit.checkpoint.writer import BackgroundWriter, InlineWriter, Worker, Writer
-from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.core.errors import CheckpointError, ConfigError, NoCheckpointError, Problem
 from expkit.core.state import check_weights
 from expkit.core.store import CheckpointInfo, Store
-from expkit.run.atomic import remove_leftovers, write_atomically
 
 log = logging.getLogger(__name__)
 
-_POINTER_LIMIT_BYTES = 4096
-
-Where = Literal["last", "best"]
+OnError = Literal["raise", "warn"]
 T = TypeVar("T")
 
 
@@ -39,37 +37,42 @@ class CheckpointStore(Store):
 
     A save at a step that was saved before replaces that checkpoint, score included. A save at a
     step earlier than others means that the run went back and goes another way: the later ones are
-    then removed. Damaged checkpoints are passed over and never removed.
+    then removed. Damaged checkpoints are passed over, and what has no whole
+    manifest is never removed.
 
     Args:
         root: made at the first save; reading changes nothing on the disk.
-        keep_last: how many of the newest stay; None = all.
+        keep_last: how many of the newest stay; None = all. With one alone, which may be the best as
+            well, a single damaged file would cost the run.
         keep_best: how many with the greatest scores stay besides, of equals the earlier; None = all
             that have a score; 0 = none, and there is no best.
         background: whether a thread writes while training goes on.
+        on_error: whether a save that the disk did not take is an error (``raise``), or is only told
+            (``warn``), once more when the store is closed. The next save tries again in any case.
 
     Raises:
-        ConfigError: a number of checkpoints that makes no sense.
+        ConfigError: a number of checkpoints that makes no sense, or another ``on_error``.
     """
 
     def __init__(
         self,
         root: Path | str,
-        keep_last: int | None = 1,
+        keep_last: int | None = 2,
         keep_best: int | None = 1,
         background: bool = True,
+        on_error: OnError = "raise",
     ) -> None:
-        _check_count("keep_last", keep_last, 1)
-        _check_count("keep_best", keep_best, 0)
+        self._retention = Retention(keep_last, keep_best)
+        if on_error not in get_args(OnError):
+            message = f"is {on_error!r}; allowed: {', '.join(get_args(OnError))}"
+            hint = "checkpoint.on_error=raise"
+            raise ConfigError([Problem("checkpoint.on_error", message, hint)])
+        self._on_error = on_error
         self._root = Path(root)
-        # Where the run directory was removed since, it must not quietly come back.
-        self._needs_parents = not self._root.parent.exists()
-        self._keep_last = keep_last
-        self._keep_best = keep_best
+        self._collection = Collection(self._root, self._retention)
         self._writer: Writer = BackgroundWriter() if background else InlineWriter()
         self._hasher = Worker("checkpoint-hasher")
-        self._kept: dict[int, CheckpointInfo] | None = None  # by step; None until the first save
-        self._pointers: dict[Where, str | None] = {}
+        self._lost: Path | None = None  # what the last save was to be, where it failed
 
     # -- saving ------------------------------------------------------------------------------------
 
@@ -104,77 +107,34 @@ class CheckpointStore(Store):
         parts = encode(state)
         numbers = {name: float(value) for name, value in metrics.items()}
         ranked = None if score is None or math.isnan(score) else float(score)
-        info = CheckpointInfo(self._path(step), step, epoch, numbers, ranked)
+        info = CheckpointInfo(self._collection.path(step), step, epoch, numbers, ranked)
+        origin = origin_of(state)
         entries = self._hasher.submit(lambda: tuple(part.entry() for part in parts))
 
         def write() -> None:
             check_weights(state.get("model", {}), step)
-            self._write(parts, entries, info)
+            self._write(parts, entries, info, origin)
 
         self._writer.submit(write)
 
     def _write(
-        self, parts: Sequence[Part], entries: Future[tuple[FileEntry, ...]], info: CheckpointInfo
+        self,
+        parts: Sequence[Part],
+        entries: Future[tuple[FileEntry, ...]],
+        info: CheckpointInfo,
+        origin: Mapping[str, Any],
     ) -> None:
-        path = self._path(info.step)
+        path = self._collection.path(info.step)
         try:
-            kept = self._take_over() if self._kept is None else self._kept
-            directory.write(path, parts, entries.result, info)
-            self._kept = kept | {info.step: info}
-            staying = self._staying(self._kept, info.step)
-            best = self._ranked(staying)
-            self._point("last", info)
-            self._point("best", best[0] if best else None)
-            self._retire(self._kept, info.step, staying)
+            self._collection.add(parts, entries.result, info, origin)
         except OSError as error:
-            raise CheckpointError(_unwritten(path, parts, error)) from error
-
-    def _take_over(self) -> dict[int, CheckpointInfo]:
-        """Clear away what a killed writer left, and list what is there."""
-        if self._needs_parents:
-            self._root.parent.mkdir(parents=True, exist_ok=True)
-        self._root.mkdir(exist_ok=True)
-        remove_leftovers(self._root)
-        kept = {}
-        for path in search.candidates(self._root):
-            with suppress(DamageError):
-                info = search.describe(directory.settle(path))
-                kept[info.step] = info
-        return kept
-
-    def _staying(self, kept: Mapping[int, CheckpointInfo], step: int) -> list[CheckpointInfo]:
-        """The newest and the best up to ``step``, the one just written."""
-        infos = sorted(
-            (info for info in kept.values() if info.step <= step), key=lambda info: -info.step
-        )
-        newest = {info.step for info in infos[: self._keep_last]}
-        best = {info.step for info in self._ranked(infos)[: self._keep_best]}
-        return [info for info in infos if info.step in newest | best]
-
-    def _ranked(self, infos: Iterable[CheckpointInfo]) -> list[CheckpointInfo]:
-        """Those with a score, the best first; none where no best is kept."""
-        if self._keep_best == 0:
-            return []
-        scored = [(-info.score, info.step, info) for info in infos if info.score is not None]
-        return [info for *_, info in sorted(scored, key=lambda entry: entry[:2])]
-
-    def _retire(
-        self, kept: dict[int, CheckpointInfo], step: int, staying: Iterable[CheckpointInfo]
-    ) -> None:
-        """Remove what the checkpoint of ``step`` replaced, and all that do not stay."""
-        replaced = directory.aside(self._path(step))
-        if os.path.lexists(replaced):
-            directory.discard(replaced)
-        going = sorted(kept.keys() - {info.step for info in staying})
-        if going and going[-1] > step:
-            log.warning("the run went back to step %d: removing its later checkpoints", step)
-        for old in going:
-            if os.path.lexists(self._path(old)):
-                directory.discard(self._path(old))
-            del kept[old]
-
-    def _path(self, step: int) -> Path:
-        return self._root / search.name_of(step)
+            message = _unwritten(path, parts, error)
+            if self._on_error == "raise":
+                raise CheckpointError(message) from error
+            self._lost = path
+            log.warning("%s. Training goes on (checkpoint.on_error=warn)", message)
+        else:
+            self._lost = None
 
     def poll(self) -> None:
         """See `Store.poll`.
@@ -185,46 +145,19 @@ class CheckpointStore(Store):
         self._writer.poll()
 
     def go_back(self, step: int) -> None:
-        """See `Store.go_back`; damaged checkpoints stay where they are."""
+        """See `Store.go_back`. They are gone from the disk for certain; damaged ones stay.
+
+        Raises:
+            CheckpointError: the later ones cannot be removed.
+        """
         self._writer.wait()
-        if not search.candidates(self._root):
-            return
-        self._kept = self._take_over()
-        staying = [info for info in self._kept.values() if info.step <= step]
-        if len(staying) == len(self._kept):
-            return
-        newest = max(staying, key=lambda info: info.step, default=None)
-        best = self._ranked(staying)
-        self._point("last", newest)
-        self._point("best", best[0] if best else None)
-        self._retire(self._kept, step, staying)
-
-    # -- the two pointers --------------------------------------------------------------------------
-
-    def _point(self, which: Where, info: CheckpointInfo | None) -> None:
-        """Write ``last.json`` or ``best.json`` where it changes."""
-        name = None if info is None else search.name_of(info.step)
-        if self._pointers.get(which, "") == name:
-            return
-        file = self._root / f"{which}.json"
-        if info is None:
-            file.unlink(missing_ok=True)
-        else:
-            content = {"checkpoint": name, "step": info.step, "score": info.score}
-            write_atomically(file, json.dumps(content).encode() + b"\n")
-        self._pointers[which] = name
-
-    def _check_pointer(self, which: Where, name: str) -> None:
-        """Say so where a pointer names another checkpoint than the one that was found."""
-        file = self._root / f"{which}.json"
-        if not os.path.lexists(file):
-            return
         try:
-            named = json.loads(directory.read_file(file, _POINTER_LIMIT_BYTES))["checkpoint"]
-        except (DamageError, LookupError, TypeError, ValueError, RecursionError):
-            named = None
-        if named != name:
-            log.warning("%s does not name %s, which was found by looking: ignored", file, name)
+            self._collection.go_back(step)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot remove the checkpoints after step {step} from {self._root}: "
+                f"{error.strerror}; they must go, for the run goes another way from there"
+            ) from error
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -252,7 +185,8 @@ class CheckpointStore(Store):
                 path means that checkpoint and no other, and may lie outside of ``root``.
 
         Raises:
-            CheckpointError: there is none, or the one that was asked for is damaged.
+            NoCheckpointError: there is no last one, or no best one.
+            CheckpointError: the one that was asked for is damaged, or all are.
         """
         if where != "last" and where != "best":
             self.wait()
@@ -260,12 +194,12 @@ class CheckpointStore(Store):
         found = self._find(where, search.load)
         if found is None:
             what = "no checkpoint" if where == "last" else "no checkpoint with a score"
-            if where == "best" and self._keep_best == 0:
+            if where == "best" and self._retention.keep_best == 0:
                 what = (
                     "no best checkpoint, for checkpoint.keep_best=0 (try: checkpoint.keep_best=1)"
                 )
-            raise CheckpointError(f"{what} in {self._root}")
-        self._check_pointer(where, search.name_of(found[1].step))
+            raise NoCheckpointError(f"{what} in {self._root}")
+        self._collection.pointers.check(where, found[1])
         return found
 
     def _find(self, where: Where, read: Callable[[Path], T]) -> T | None:
@@ -280,7 +214,7 @@ class CheckpointStore(Store):
                 infos.append(search.describe(path))
             except DamageError as error:
                 log.warning("skipped checkpoint %s: %s", path, error)
-        return [info.path for info in self._ranked(infos) if info.path is not None]
+        return [info.path for info in self._retention.ranked(infos) if info.path is not None]
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -298,15 +232,9 @@ class CheckpointStore(Store):
             self._writer.close()
         finally:
             self._hasher.close()
-
-
-def _check_count(name: str, value: int | None, least: int) -> None:
-    if value is None or (type(value) is int and value >= least):
-        return
-    message = f"{value!r} is no number of checkpoints; allowed: {least} or more, or null for all"
-    if name == "keep_last":
-        message += " (checkpoint=none keeps none on disk)"
-    raise ConfigError([Problem(f"checkpoint.{name}", message, f"checkpoint.{name}=1")])
+            lost, self._lost = self._lost, None
+            if lost is not None:
+                log.warning("the last save has failed: there is no checkpoint %s", lost)
 
 
 def _unwritten(path: Path, parts: Sequence[Part], error: OSError) -> str:
@@ -318,6 +246,6 @@ def _unwritten(path: Path, parts: Sequence[Part], error: OSError) -> str:
         f"cannot write checkpoint {path}: {error.strerror} ({code}, at {error.filename}); "
         f"it needs {sum(part.size for part in parts)} bytes and {len(parts) + 2} files, "
         f"free are {system.f_bavail * system.f_frsize} bytes and {system.f_favail} files; "
-        "older checkpoints are as they were. Make room, keep fewer (checkpoint.keep_best=0), "
+        "older checkpoints are as they were. Make room, keep fewer (checkpoint.keep_last=1), "
         "or write elsewhere (output_dir=/another/disk)"
     )

@@ -74,7 +74,7 @@ class Checkpointer:
         """Keep the state of the run.
 
         Args:
-            take_state: gives it.
+            take_state: gives it, but for the state of the callbacks.
             evaluation: the last one; what it gave is kept beside the weights that it is of.
 
         Raises:
@@ -86,6 +86,7 @@ class Checkpointer:
         self._store.wait()  # one state at a time is held in memory
         state = take_state()
         self._events.fire("save", self._context, state)
+        state["callbacks"] = self._events.state()  # those that count saves have counted this one
         is_of_these = evaluation.step == progress.step
         self._store.save(
             state,
@@ -119,8 +120,8 @@ class Checkpointer:
         Args:
             step: of that evaluation. Where no checkpoint has them the weights stay, which is said.
         """
-        found = self._store.best()
-        if found is None or found.step != step:
+        found = self._store.load_best()
+        if found is None or found[1].step != step:
             log.warning(
                 "the weights of the best evaluation (step %d) are in none of the checkpoints that "
                 "this run keeps; those of step %d stay",
@@ -128,6 +129,6 @@ class Checkpointer:
                 self._context.progress.step,
             )
             return
-        state = self._store.load_best()
+        state, _ = found
         self._driver.load_model_state(state["model"])
         self._events.fire("load", self._context, state)

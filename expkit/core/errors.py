@@ -60,6 +60,10 @@ class CheckpointError(ExpkitError):
     """A checkpoint that cannot be written, or that is absent or damaged."""
 
 
+class NoCheckpointError(CheckpointError):
+    """There is no checkpoint of the kind that was asked for, neither whole nor damaged."""
+
+
 class MismatchError(CheckpointError):
     """A checkpoint that is whole, but of another model, data set, optimizer or framework."""
 

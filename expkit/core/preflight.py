@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from expkit.core.batch import Batch, TrainLoader
 from expkit.core.collective import Collective
@@ -16,6 +17,7 @@ from expkit.core.errors import (
     DataError,
     DriverError,
     ExpkitError,
+    MismatchError,
     Problem,
 )
 from expkit.core.evaluator import step_error
@@ -23,6 +25,7 @@ from expkit.core.progress import Progress
 
 _PROBE_SIZE = 2
 _COMPARED_ROWS = 64
+_SAME_RELATIVE = 1e-5
 _SHOWN = 5
 
 T = TypeVar("T")
@@ -96,13 +99,21 @@ def _content(dataset: Any) -> tuple[Any, Sums]:
     except TypeError:  # a user's own, which has none
         return None, {}
     sums = {}
+    for name, rows in _compared_rows(dataset).items():
+        kind = zlib.crc32(f"{rows.dtype.str} {rows.shape}".encode())
+        sums[name] = zlib.crc32(rows.tobytes(), kind)
+    return length, sums
+
+
+def _compared_rows(dataset: Any) -> dict[str, NDArray[Any]]:
+    """Some rows of each array of a set that lies in memory."""
+    rows = {}
     for name, array in _arrays(dataset).items():
         if isinstance(array, np.ndarray) and not array.dtype.hasobject:
+            length = len(array)
             places = np.linspace(0, length - 1, min(length, _COMPARED_ROWS)).astype(np.int64)
-            rows = array[places]
-            kind = zlib.crc32(f"{rows.dtype.str} {rows.shape}".encode())
-            sums[name] = zlib.crc32(rows.tobytes(), kind)
-    return length, sums
+            rows[name] = array[places]
+    return rows
 
 
 def _by_rank(facts: Sequence[T], describe: Callable[[T, T], str]) -> str:
@@ -192,8 +203,33 @@ def data_signature(loader: TrainLoader, data: Any) -> dict[str, Any]:
         data: has ``train`` (`expkit.data.Data`); of what has not, only the loader is remembered.
     """
     train = _sets(data).get("the training set")
-    content = {} if train is None else {"content": dict(_content(train)[1])}
-    return loader.signature | content
+    if train is None:
+        return dict(loader.signature)
+    samples, _ = _content(train)
+    columns = {name: _summary(rows) for name, rows in _compared_rows(train).items()}
+    return loader.signature | {"content": {"samples": samples, "columns": columns}}
+
+
+def _summary(rows: NDArray[Any]) -> list[Any]:
+    """What is remembered of a column: its checksum, or sums of real numbers.
+
+    Another processor may compute those in another last digit; a run may go on there.
+    """
+    kind = f"{rows.dtype.name} {rows.shape[1:]}"
+    if rows.dtype.kind != "f":
+        return [kind, zlib.crc32(rows.tobytes())]
+    finite = np.nan_to_num(rows.reshape(-1).astype(np.float64))
+    weights = np.cos(np.arange(finite.size))  # so that the order counts
+    return [kind, float(finite @ weights), float(np.abs(finite).sum())]
+
+
+def _is_same_column(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    if one is None or other is None or one[0] != other[0] or len(one) != len(other):
+        return False
+    if len(one) == 2:
+        return bool(one[1] == other[1])
+    tolerance = _SAME_RELATIVE * max(one[2], other[2])
+    return bool(abs(one[1] - other[1]) <= tolerance and abs(one[2] - other[2]) <= tolerance)
 
 
 def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -203,20 +239,24 @@ def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[st
 
     Args:
         progress: the position, as it was saved.
-        saved: how epochs were cut into steps then (`TrainLoader.signature`).
-        own: how they are cut now.
+        saved: what the data were then (`data_signature`); of an older checkpoint, how epochs were
+            cut into steps.
+        own: what they are now.
 
     Raises:
+        MismatchError: the samples are other ones.
         ConfigError: the position is inside an epoch whose steps are other ones now: samples would
             be left out or trained twice.
     """
+    _check_same_samples(saved.get("content"), own.get("content"))
+    saved, own = _without_content(saved), _without_content(own)
     if saved == own or progress.epoch_step == 0:
         return
     if progress.epoch_step == -(-saved["samples_per_epoch"] // saved["samples_per_step"]):
         progress.epoch_step = progress.steps_per_epoch or 0
         return
     changes = ", ".join(
-        f"{key.replace('_', ' ')} {own[key]} (was {saved[key]})"
+        f"{key.replace('_', ' ')} {own[key]} (was {saved.get(key)})"
         for key in own
         if own[key] != saved.get(key)
     )
@@ -226,6 +266,37 @@ def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[st
         "limits and seed of the run, or begin a new run from its weights"
     )
     raise ConfigError([Problem("resume", message, "init_from=RUN in place of resume=RUN")])
+
+
+def _check_same_samples(saved: Mapping[str, Any] | None, own: Mapping[str, Any] | None) -> None:
+    """Make sure that a run goes on with the samples that it began with, as far as they are known.
+
+    Raises:
+        MismatchError: names what differs.
+    """
+    if saved is None or own is None:
+        return
+    before, now = saved["columns"], own["columns"]
+    if not (before and now):  # read from elsewhere, then or now
+        before = now = {}
+    names = [
+        name for name in {**before, **now} if not _is_same_column(before.get(name), now.get(name))
+    ]
+    if saved["samples"] != own["samples"]:
+        difference = f"{own['samples']} samples, it had {saved['samples']}"
+    elif names:
+        difference = f"other values of {_some(names, ', ')}"
+    else:
+        return
+    raise MismatchError(
+        f"the checkpoint is of a run on another training set: this one has {difference}. Give the "
+        "run its own data.source, or begin a new run from its weights (try: init_from=RUN in place "
+        "of resume=RUN)"
+    )
+
+
+def _without_content(signature: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in signature.items() if key != "content"}
 
 
 def check_replicas(driver: Driver, step: int) -> None:

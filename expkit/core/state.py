@@ -16,8 +16,13 @@ def rank_key(rank: int) -> str:
     return f"{rank:04d}"
 
 
-def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any], of: str = "model") -> None:
     """Make sure that a state has exactly the paths that a model has.
+
+    Args:
+        own: what the model has, by path.
+        state: what the checkpoint has.
+        of: what they are of, where it is not the model.
 
     Raises:
         MismatchError: it lacks some or has others besides; names the first three of each.
@@ -30,18 +35,20 @@ def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         if paths
     ]
     if parts:
-        raise MismatchError(f"the checkpoint is of another model: {'; '.join(parts)}")
+        raise MismatchError(f"the checkpoint is of another {of}: {'; '.join(parts)}")
 
 
-def check_same_shape(path: str, own: tuple[int, ...], state: tuple[int, ...]) -> None:
-    """Make sure that an array fits its parameter.
+def check_same_shape(
+    path: str, own: tuple[int, ...], state: tuple[int, ...], of: str = "model"
+) -> None:
+    """Make sure that an array fits its parameter; see `check_same_paths`.
 
     Raises:
         MismatchError: the shapes differ.
     """
     if tuple(own) != tuple(state):
         raise MismatchError(
-            f"the checkpoint is of another model: {path} has shape {tuple(state)} there, "
+            f"the checkpoint is of another {of}: {path} has shape {tuple(state)} there, "
             f"{tuple(own)} here"
         )
 
@@ -53,7 +60,7 @@ def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
         NonFiniteLossError: names the first array with a NaN.
     """
     for path, array in model.items():
-        if array.dtype.kind == "f" and np.isnan(array).any():
+        if array.dtype.kind not in "biu" and _has_nan(array):  # bfloat16 is of kind V
             raise NonFiniteLossError(
                 f"{path} holds NaN after step {step}, though the losses up to it were finite: a "
                 "gradient was not; lower optimizer.lr, or set trainer.clip_norm=1.0. This state is "
@@ -61,16 +68,32 @@ def check_weights(model: Mapping[str, NDArray[Any]], step: int) -> None:
             )
 
 
+def _has_nan(array: NDArray[Any]) -> bool:
+    with np.errstate(invalid="ignore"):  # what a signalling NaN of bfloat16 is to isnan
+        return bool(np.isnan(array).any())
+
+
+_PARTS = ("model", "optimizer", "scaler", "ranks", "trainer", "schedules", "callbacks")
+"""What a run needs to go on."""
+
+
 def check_origin(state: Mapping[str, Any], framework: str) -> None:
-    """Make sure that a run goes on in the framework that it began in.
+    """Make sure that a run goes on in the framework that it began in, and from all of its state.
 
     Raises:
-        MismatchError: it began in another one, whose optimizer and random state say nothing here.
+        MismatchError: it began in another one, whose optimizer and random state say nothing here,
+            or there is no more than weights.
     """
+    hint = "its weights can begin a new one (try: init_from=RUN in place of resume=RUN)"
     began = state.get("origin", {}).get("framework", framework)
     if began != framework:
         raise MismatchError(
             f"the checkpoint is of a run on {began}, this one is on {framework}: a run goes on "
-            "where it began; its weights can begin a new one (try: init_from=RUN in place of "
-            "resume=RUN)"
+            f"where it began; {hint}"
+        )
+    missing = [part for part in _PARTS if part not in state]
+    if missing:
+        raise MismatchError(
+            f"the checkpoint does not hold all that a run needs to go on: it lacks "
+            f"{', '.join(missing)}; {hint}"
         )

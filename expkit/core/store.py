@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from expkit.core.collective import Collective
-from expkit.core.errors import CheckpointError
+from expkit.core.errors import NoCheckpointError
 from expkit.core.state import check_weights
 
 
@@ -79,7 +79,8 @@ class Store(ABC):
         """A verified state tree.
 
         Raises:
-            CheckpointError: there is none, or the one that was asked for is damaged.
+            NoCheckpointError: there is none.
+            CheckpointError: what there is is damaged.
         """
 
     @abstractmethod
@@ -135,7 +136,7 @@ class MemoryStore(Store):
     def load(self, where: Literal["last", "best"] | Path) -> tuple[dict[str, Any], CheckpointInfo]:
         """The weights of the best."""
         if where != "best" or self._info is None:
-            raise CheckpointError(
+            raise NoCheckpointError(
                 f"no checkpoint {where!r}: this run keeps none on disk "
                 "(checkpoint=default keeps them)"
             )
@@ -179,13 +180,16 @@ class SharedStore:
         """See `Store.go_back`."""
         self._group.call_on_main(lambda: self._store.go_back(step))
 
-    def best(self) -> CheckpointInfo | None:
-        """See `Store.best`."""
-        return self._group.call_on_main(self._store.best)
+    def load_best(self) -> tuple[dict[str, Any], CheckpointInfo] | None:
+        """The best checkpoint, see `Store.load`; None where there is none."""
 
-    def load_best(self) -> dict[str, Any]:
-        """The state tree of the best checkpoint, see `Store.load`."""
-        return self._group.call_on_main(lambda: self._store.load("best")[0])
+        def load() -> tuple[dict[str, Any], CheckpointInfo] | None:
+            try:
+                return self._store.load("best")
+            except NoCheckpointError:
+                return None
+
+        return self._group.call_on_main(load)
 
     def wait(self) -> None:
         """See `Store.wait`."""

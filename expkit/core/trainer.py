@@ -340,7 +340,7 @@ class Trainer:
         """Keep the state."""
         self._losses.read()
         self._compare_ranks()
-        self._checkpoints.save(self.state, self._evaluation)
+        self._checkpoints.save(self._state_but_callbacks, self._evaluation)
 
     def _keep_the_end(self) -> None:
         """Save what no checkpoint holds yet: the last steps, or the evaluation after them."""
@@ -365,6 +365,9 @@ class Trainer:
 
         All ranks call it; it is complete on rank 0.
         """
+        return self._state_but_callbacks() | {"callbacks": self.events.state()}
+
+    def _state_but_callbacks(self) -> StateTree:
         state = self.driver.state()
         generators = self.driver.all_gather(state.pop("rng"))
         return state | {
@@ -383,7 +386,6 @@ class Trainer:
                 "metrics": self._evaluation.metrics,
             },
             "schedules": self._schedules.state(),
-            "callbacks": self.events.state(),
         }
 
     def load_state(self, state: StateTree) -> None:

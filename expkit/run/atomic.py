@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 _SMALL_BYTES = 1 << 20
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
@@ -75,13 +78,22 @@ def temporary_sibling(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
 
-def remove_leftovers(directory: Path) -> None:
+def remove_leftovers(*directories: Path) -> None:
     """Remove what killed writers left under temporary names; links are not followed.
 
-    Only the one process that writes to ``directory`` may call this.
+    Only the one process that writes there may call this, and not while it writes. What cannot be
+    removed is told: it is in nobody's way.
+
+    Args:
+        directories: those that do not exist are passed over.
     """
-    for path in [path for path in directory.iterdir() if _TEMPORARY.fullmatch(path.name)]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    for path in [path for each in directories if each.exists() for path in each.iterdir()]:
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except OSError as error:
+            log.warning("%s, which a killed run has left, cannot be removed: %s", path, error)

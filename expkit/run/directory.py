@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from expkit.core.errors import RunDirectoryError
-from expkit.run.atomic import write_atomically
+from expkit.run.atomic import remove_leftovers, write_atomically
 from expkit.run.board import TENSORBOARD_DIRECTORY
 from expkit.run.clock import WallClock
 from expkit.run.csv import CSV_FILE
@@ -148,12 +148,12 @@ class RunDirectory:
         Raises:
             RunDirectoryError: it cannot be written.
         """
-        lines = "".join(f"- {_yaml_string(override)}\n" for override in overrides)
-        for path, text in ((self.config_file, resolved), (self.overrides_file, lines or "[]\n")):
-            try:
+        lines = "".join(f"- {_yaml_string(override)}\n" for override in overrides) or "[]\n"
+        try:
+            for path, text in ((self.config_file, resolved), (self.overrides_file, lines)):
                 write_atomically(path, text.encode())
-            except OSError as error:
-                raise RunDirectoryError(f"cannot write {path}: {error.strerror}") from error
+        except OSError as error:
+            raise RunDirectoryError(f"cannot write {path}: {error.strerror}") from error
 
     def start(
         self,
@@ -168,11 +168,12 @@ class RunDirectory:
     ) -> None:
         """Enter the status ``running``. A run that goes on keeps its first start and its seconds.
 
-        Versions and git state follow from a thread a moment later.
+        Clears away what killed processes left; versions and git state follow from a thread.
 
         Raises:
             RunDirectoryError: it cannot be written.
         """
+        remove_leftovers(self.path, self.checkpoints)
         before, began = self.look_after(), self._clock.timestamp()
         self._status.update(
             {
@@ -217,9 +218,8 @@ class RunDirectory:
 
     def fail(self, error: BaseException, traceback_text: str) -> None:
         """Enter the status ``failed``."""
-        kind = type(error).__name__
-        described = {"type": kind, "message": str(error), "traceback": traceback_text}
-        self._end_badly(status="failed", error=described)
+        described = {"type": type(error).__name__, "message": str(error)}
+        self._end_badly(status="failed", error={**described, "traceback": traceback_text})
 
     def info(self) -> dict[str, Any]:
         """What ``run.json`` says.
@@ -273,8 +273,8 @@ def _make_unique(wanted: Path) -> Path:
 def _refuse_links(path: Path) -> None:
     """A run that came from elsewhere must not make us read or write outside of it."""
     files = (CONFIG_FILE, OVERRIDES_FILE, STATUS_FILE, METRICS_FILE, CSV_FILE, LOG_FILE)
-    directories = (CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY, RANK_LOGS_DIRECTORY)
-    for entry in (path / name for name in (*files, *directories)):
+    for name in (*files, CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY, RANK_LOGS_DIRECTORY):
+        entry = path / name
         if entry.is_symlink() and not entry.resolve().is_relative_to(path):
             raise RunDirectoryError(f"{entry} is a link that leads out of the run directory")
 

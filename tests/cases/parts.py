@@ -286,6 +286,11 @@ def resumed(trainer: Trainer, root: Path) -> Trainer:
     return trainer
 
 
+def close_store(trainer: Trainer) -> None:
+    """Wait until the store of a trainer has written everything, and end its threads."""
+    trainer._checkpoints._store._store.close()
+
+
 def assert_same(left: Any, right: Any, path: str = "") -> None:
     """Two state trees, equal to the last bit; only the time that passed may differ."""
     if isinstance(left, Mapping):

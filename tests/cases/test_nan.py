@@ -10,7 +10,7 @@ from expkit.checkpoint import CheckpointStore
 from expkit.core.errors import NonFiniteLossError
 from expkit.core.events import Callback
 from expkit.data import Data, Sequential
-from tests.cases.parts import Probe, Scripted, interrupted, make_trainer, samples
+from tests.cases.parts import Probe, Scripted, close_store, interrupted, make_trainer, samples
 
 
 def bad_step(framework, root, value=np.nan, save_every=5, **options):
@@ -71,7 +71,7 @@ def test_a_resumed_run_counts_its_skipped_steps_on(tmp_path):
     probe = Probe()
     trainer = bad_step("numpy", tmp_path, callbacks=[NanGuard("skip"), probe])
     interrupted(trainer, probe, 14)
-    trainer._store._store.close()
+    close_store(trainer)
     second = bad_step("numpy", tmp_path, **options)
     second.load_state(CheckpointStore(tmp_path).load("last")[0])
     assert second.fit().skipped_steps == 1

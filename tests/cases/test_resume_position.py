@@ -14,6 +14,7 @@ from tests.cases.parts import (
     Consumed,
     Probe,
     assert_same,
+    close_store,
     interrupted,
     make_trainer,
     resumed,
@@ -35,7 +36,7 @@ def stop_and_resume(framework, root, stops, **options):
             assert trainer.fit().status == "completed"
         else:
             interrupted(trainer, probe, step)
-        trainer._store._store.close()
+        close_store(trainer)
         parts.append((trainer, consumed, probe))
     return parts
 
@@ -114,7 +115,7 @@ def test_resuming_reads_only_what_is_still_to_train(tmp_path):
 
     probe = Probe()
     first = interrupted(trainer(Slow(0.0), probe), probe, 95)
-    first._store._store.close()
+    close_store(first)
     rest, started, waited = Slow(0.02), time.monotonic(), []
     probe = Probe({96: lambda context: waited.append(time.monotonic() - started)})
     assert resumed(trainer(rest, probe), tmp_path).fit().steps == 100

@@ -19,6 +19,7 @@ from tests.cases.parts import (
     Probe,
     Scripted,
     assert_same,
+    close_store,
     interrupted,
     make_trainer,
     resumed,
@@ -57,7 +58,7 @@ def stopped_and_resumed(make, root, step):
     probe = Probe()
     first = make(checkpoint=CheckpointStore(root), callbacks=[probe])
     interrupted(first, probe, step)
-    first._store._store.close()
+    close_store(first)
     return resumed(make(checkpoint=CheckpointStore(root)), root)
 
 
@@ -227,7 +228,7 @@ def test_scores_of_numpy_and_random_states_are_read_back_without_pickle(framewor
 
     first = make(checkpoint=CheckpointStore(tmp_path))
     first.fit()
-    first._store._store.close()
+    close_store(first)
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".pkl", ".pdparams")]
     second = resumed(make(checkpoint=CheckpointStore(tmp_path)), tmp_path)
     assert second.fit().best_eval["accuracy"] == 0.75
@@ -240,7 +241,7 @@ def test_scores_of_numpy_and_random_states_are_read_back_without_pickle(framewor
 def left_behind(tmp_path, **options):
     trainer = make_trainer(checkpoint=CheckpointStore(tmp_path), max_steps=5, **options)
     trainer.fit()
-    trainer._store._store.close()
+    close_store(trainer)
 
 
 def test_a_checkpoint_of_another_model_is_refused_before_training(tmp_path):

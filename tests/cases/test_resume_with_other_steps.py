@@ -7,7 +7,15 @@ import pytest
 from expkit.checkpoint import CheckpointStore
 from expkit.core.errors import ConfigError
 from expkit.data import Data, Random
-from tests.cases.parts import Consumed, Probe, interrupted, make_trainer, resumed, samples
+from tests.cases.parts import (
+    Consumed,
+    Probe,
+    close_store,
+    interrupted,
+    make_trainer,
+    resumed,
+    samples,
+)
 
 
 def stopped_after(step, root, **data):
@@ -19,7 +27,7 @@ def stopped_after(step, root, **data):
         checkpoint=CheckpointStore(root),
     )
     interrupted(trainer, probe, step)
-    trainer._store._store.close()
+    close_store(trainer)
 
 
 def going_on(root, data=None, **options):

@@ -26,8 +26,8 @@ def root(memory_path):
 def make(request, root):
     stores = []
 
-    def make(**kwargs):
-        stores.append(CheckpointStore(root, background=request.param, **kwargs))
+    def make(keep_last=1, **kwargs):
+        stores.append(CheckpointStore(root, keep_last, background=request.param, **kwargs))
         return stores[-1]
 
     yield make

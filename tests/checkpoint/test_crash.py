@@ -110,7 +110,7 @@ def test_a_kill_at_any_call_costs_no_checkpoint(memory_path, save, tree, assert_
     store.close()
 
     def work(root: Path, number: int) -> None:
-        store = CheckpointStore(root, background=False)
+        store = CheckpointStore(root, keep_last=1, background=False)
         at_call(number)
         save(store, 10, 0.2, number=11)
         save(store, 15, 0.3)
@@ -124,7 +124,7 @@ def test_a_kill_at_any_call_costs_no_checkpoint(memory_path, save, tree, assert_
         steps_seen.append(state["trainer"]["progress"]["step"])
         assert_same(state, tree(steps_seen[-1]))
         assert CheckpointStore(root).best().step == 5
-        store = CheckpointStore(root, background=False)
+        store = CheckpointStore(root, keep_last=1, background=False)
         save(store, 20, 0.4)
         names = sorted(path.name for path in root.iterdir())
         assert names == ["best.json", "last.json", "step-00000005", "step-00000020"]
@@ -135,6 +135,41 @@ def test_a_kill_at_any_call_costs_no_checkpoint(memory_path, save, tree, assert_
     assert number > 60
     assert steps_seen == sorted(steps_seen)
     assert set(steps_seen) == {10, 11, 15}
+    assert not [record for record in caplog.records if "skipped" in record.getMessage()]
+
+
+def test_a_kill_while_going_back_leaves_a_run_that_can_go_back_again(memory_path, save, caplog):
+    before = memory_path / "before"
+    store = CheckpointStore(before, keep_last=None)
+    for step, score in ((5, 0.9), (10, 0.5), (15, 0.95), (20, 0.1)):
+        save(store, step, score)
+    store.close()
+
+    def work(root: Path, number: int) -> None:
+        at_call(number)
+        CheckpointStore(root, background=False).go_back(10)
+
+    steps_seen = []
+    for number in range(1, 1000):
+        root = memory_path / str(number)
+        shutil.copytree(before, root)
+        code = exit_code(fork(partial(work, root, number)))
+        store = CheckpointStore(root, background=False)
+        steps_seen.append(store.last().step)
+        store.go_back(10)
+        assert store.last().step == 10
+        assert store.best().step == 5
+        save(store, 12, 0.4)
+        names = sorted(path.name for path in root.iterdir())
+        kept = [f"step-{step:08d}" for step in (5, 10, 12)]
+        assert names == ["best.json", "last.json", *kept]
+        shutil.rmtree(root)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert steps_seen[0] == 20
+    assert steps_seen[-1] == 10
+    assert number > 10
     assert not [record for record in caplog.records if "skipped" in record.getMessage()]
 
 
@@ -245,3 +280,20 @@ def test_a_loss_of_power_costs_no_checkpoint(memory_path, save, tree, assert_sam
                 assert CheckpointStore(root).best().step == 5
             shutil.rmtree(root, ignore_errors=True)
     assert states > 150
+
+
+def test_what_a_run_went_back_from_does_not_return_with_the_power(memory_path, save, monkeypatch):
+    disk = Disk(memory_path / "checkpoints")
+    with monkeypatch.context() as patched:
+        disk.record(patched)
+        store = CheckpointStore(disk.root, keep_last=None, background=False)
+        for step in (5, 10, 15, 20):
+            save(store, step)
+        CheckpointStore(disk.root, background=False).go_back(10)
+    for number, files in enumerate(disk.after(len(disk.log))):
+        root = memory_path / f"state-{number}"
+        for name, content in files.items():
+            place = root / Path(name).relative_to(disk.root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        assert CheckpointStore(root).last().step == 10

@@ -52,7 +52,7 @@ def test_every_flipped_bit_is_seen(newest):
 
 def test_every_bit_of_the_manifest_counts():
     entry = FileEntry("state.json", 2, "0" * 64)
-    text = Manifest(5, 1, {"loss": 0.1}, -0.1, (entry,)).to_bytes()
+    text = Manifest(5, 1, {"loss": 0.1}, -0.1, (entry,), {"world_size": 2}).to_bytes()
     for offset in range(len(text)):
         for bit in range(8):
             damaged = bytearray(text)
@@ -186,7 +186,7 @@ def forged(root, *parts):
     parts = [*encode({"trainer": {}}), *parts]
     info = CheckpointInfo(None, 20, 0)
     path = root / "step-00000020"
-    directory.write(path, parts, lambda: tuple(part.entry() for part in parts), info)
+    directory.write(path, parts, lambda: tuple(part.entry() for part in parts), info, {})
 
 
 def test_nothing_is_executed_for_a_name_in_the_state(tmp_path):
@@ -207,7 +207,7 @@ def test_links_are_removed_and_never_followed(root, tmp_path, save):
     (root / "last.json").unlink()
     (root / "last.json").symlink_to(outside / "precious")
     (root / "step-00000015").symlink_to(tmp_path / "nowhere")
-    store = CheckpointStore(root, keep_best=0)
+    store = CheckpointStore(root, keep_last=1, keep_best=0)
     for step in (10, 15, 20):
         save(store, step)
     store.close()

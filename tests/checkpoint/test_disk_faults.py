@@ -16,17 +16,18 @@ import numpy as np
 import pytest
 
 from expkit.checkpoint import CheckpointStore
-from expkit.core.errors import CheckpointError
+from expkit.core.errors import CheckpointError, ConfigError, NonFiniteLossError
 
 FAULTY = ("open", "write", "fsync", "rename", "replace", "mkdir")
 
 
-def big(step, megabytes=4):
-    return {"model": {"w": np.full(megabytes << 17, step, np.float64)}}
+def big(value, megabytes=4):
+    return {"model": {"w": np.full(int(megabytes * (1 << 17)), value, np.float64)}}
 
 
-def save_big(store, step, **kwargs):
-    store.save(big(step, **kwargs), step=step, epoch=0, metrics={}, score=None)
+def save_big(store, step, value=None, **kwargs):
+    state = big(step if value is None else value, **kwargs)
+    store.save(state, step=step, epoch=0, metrics={}, score=None)
     store.wait()
 
 
@@ -103,6 +104,56 @@ def test_a_failed_sync_is_not_tried_again_and_not_committed(tmp_path, save, monk
             save(store, 10)
     assert len(calls) == 1
     assert store.last().step == 5
+
+
+@pytest.mark.parametrize("background", [True, False], ids=["background", "inline"])
+def test_a_failure_may_be_told_only_and_the_next_save_tries_again(
+    tmp_path, save, monkeypatch, caplog, background
+):
+    store = CheckpointStore(tmp_path, background=background, on_error="warn")
+    save(store, 5, 0.5)
+    with monkeypatch.context() as patched:
+        break_call(patched, 3, errno.ENOSPC)
+        save(store, 10, 0.7)
+    assert re.search(r"step-00000010: No space .*needs \d+ bytes.*on_error=warn", caplog.text)
+    assert store.last().step == 5
+    save(store, 15, 0.6)
+    assert (store.last().step, store.best().step) == (15, 15)
+    store.close()
+    assert len(caplog.records) == 1
+
+
+def test_that_the_last_one_failed_is_told_again_at_the_end_once(
+    tmp_path, save, monkeypatch, caplog
+):
+    store = CheckpointStore(tmp_path, on_error="warn")
+    save(store, 5)
+    with monkeypatch.context() as patched:
+        break_call(patched, 3, errno.EIO)
+        save(store, 10)
+    store.poll()
+    store.close()
+    store.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    last = caplog.records[-1].getMessage()
+    assert last == f"the last save has failed: there is no checkpoint {tmp_path}/step-00000010"
+
+
+def test_what_is_no_fault_of_the_disk_is_an_error_in_any_case(tmp_path, save):
+    store = CheckpointStore(tmp_path, on_error="warn", background=False)
+    save(store, 5)
+    with pytest.raises(NonFiniteLossError, match="w holds NaN after step 10"):
+        save_big(store, 10, megabytes=0.1, value=np.nan)
+    with pytest.raises(CheckpointError, match="of type set"):
+        store.save({"trainer": {"x": {1}}}, step=10, epoch=0, metrics={}, score=None)
+    assert not list(tmp_path.glob(".*"))
+    assert store.last().step == 5
+
+
+@pytest.mark.parametrize("value", ["ignore", None, True])
+def test_another_answer_to_a_failure_is_refused(tmp_path, value):
+    with pytest.raises(ConfigError, match=r"checkpoint\.on_error: is .*allowed: raise, warn"):
+        CheckpointStore(tmp_path, on_error=value)
 
 
 @pytest.mark.parametrize("later", ["save", "wait", "close", "last"])

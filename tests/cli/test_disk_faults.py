@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -65,6 +66,33 @@ def test_a_full_disk_in_a_mount_names_path_and_bytes_and_keeps_older_checkpoints
     again = project.process(f"resume={kept}")  # where there is room
     assert again.code == 0, again.text
     assert info(kept)["result"]["steps"] == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["numpy", "torch"])
+def test_a_full_disk_in_a_mount_is_only_told_where_the_config_says_so(project, driver):
+    pytest.importorskip(driver)
+    options = ("checkpoint.keep_last=null", "checkpoint.on_error=warn", f"driver={driver}")
+    done = mounted(project, "size=2m", SMALL, *BIG, *options, "hydra.run.dir=small/X")
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    assert text.count("cannot write checkpoint") == 1
+    assert re.search(r"checkpoints/step-00000010: .*ENOSPC.*needs \d+ bytes.*free are", text)
+    assert text.count("the last save has failed: there is no checkpoint") == 1
+    assert "Traceback" not in text
+    kept = project.path / "kept/X"
+    assert info(kept)["status"] == "completed"
+    assert info(kept)["result"]["steps"] == 10
+    store = CheckpointStore(kept / "checkpoints")
+    assert (store.last().step, store.best().step) == (5, 5)
+    assert not list(kept.rglob("*.tmp"))
+
+
+def test_what_a_failed_save_means_is_one_of_two(command):
+    done = command(SMALL, "checkpoint.on_error=ignore")
+    assert done.code == 2
+    assert "checkpoint.on_error: " in done.err
+    assert "allowed: 'raise', 'warn'" in done.err or "raise, warn" in done.err
 
 
 def test_a_mount_without_inodes_is_a_full_disk_too(project):

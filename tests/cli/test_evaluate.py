@@ -44,7 +44,7 @@ def test_the_metrics_are_those_of_the_best_evaluation_exactly(command, project, 
 def test_latest_is_the_training_that_left_a_checkpoint_last(command, project):
     command(SMALL, "seed=1")
     run = project.run()
-    command(SMALL, "data.source.kind=bad_item")
+    command(SMALL, "data.source.kind=bad_item", "checkpoint=none")
     best = info(run)["result"]["best_eval"]
     assert evaluated(command, project, "init_from=latest") == best
     (new,) = [path for path in project.runs() if info(path)["task"] == "evaluate"]

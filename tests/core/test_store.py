@@ -59,10 +59,10 @@ def test_other_ranks_leave_the_store_to_rank_0():
 
 def test_rank_0_shares_its_store():
     store = SharedStore(MemoryStore(), SingleProcess())
-    assert store.best() is None
+    assert store.load_best() is None
     state = {"model": {"w": np.array([1])}}
     store.save(state, step=1, epoch=0, metrics={}, score=0.5)
     store.wait()
     store.wait_alone()
-    assert store.best().step == 1
-    assert store.load_best()["model"]["w"].tolist() == [1]
+    state, info = store.load_best()
+    assert (state["model"]["w"].tolist(), info.step) == ([1], 1)

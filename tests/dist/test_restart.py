@@ -20,6 +20,11 @@ WAYS = {
     "killed after a checkpoint": ["callbacks.probe.what=kill_once", "callbacks.probe.step=7"],
     "killed before any": ["callbacks.probe.what=kill_once", "callbacks.probe.step=2"],
     "killed each time": ["callbacks.probe.what=SIGKILL"],
+    "begun anew by hand": [
+        "driver.max_restarts=0",
+        "callbacks.probe.what=kill_once",
+        "callbacks.probe.step=2",
+    ],
 }
 
 
@@ -28,7 +33,11 @@ def disturb(directory):
 
     def run(name):
         project = Project.make(directory / name)
-        return project, project.run(*ARGS, *WAYS[name])
+        finished = project.run(*ARGS, *WAYS[name])
+        if "by hand" in name:
+            assert finished.code == 1
+            finished = project.run(f"resume={project.run_directory()}")
+        return project, finished
 
     return together({name: lambda name=name: run(name) for name in WAYS})
 
@@ -43,7 +52,9 @@ def starts(run) -> int:
     return len([line for line in seen(run, 0) if "pid" in line])
 
 
-@pytest.mark.parametrize("name", ["killed after a checkpoint", "killed before any"])
+@pytest.mark.parametrize(
+    "name", ["killed after a checkpoint", "killed before any", "begun anew by hand"]
+)
 def test_a_killed_rank_costs_nothing_but_time(ways, name):
     (calm, undisturbed), (project, finished) = ways["undisturbed"], ways[name]
     assert (undisturbed.code, finished.code) == (0, 0), finished.text
@@ -65,6 +76,7 @@ def test_the_restart_is_told_with_its_cause_and_where_it_begins(ways):
     cause = "WARNING: rank 1: killed by SIGKILL; start 2 of 2, from "
     assert after.count(cause + "the last checkpoint") == 1
     assert before.count(cause + "the beginning") == 1
+    assert ways["begun anew by hand"][1].text.count("the run begins anew in its directory") == 1
 
 
 def test_a_crash_loop_ends_with_its_cause(ways):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 
 import pytest
@@ -97,3 +98,17 @@ def test_only_leftovers_are_removed_and_links_not_followed(tmp_path):
     remove_leftovers(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"outside", ".hidden.tmp"}
     assert (outside / "precious").exists()
+
+
+def test_a_leftover_that_cannot_be_removed_is_told_and_the_others_go(tmp_path, monkeypatch, caplog):
+    stuck, other = temporary_sibling(tmp_path / "a"), temporary_sibling(tmp_path / "b")
+    stuck.mkdir()
+    other.touch()
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    remove_leftovers(tmp_path / "absent", tmp_path)
+    assert list(tmp_path.iterdir()) == [stuck]
+    assert f"{stuck}, which a killed run has left, cannot be removed: " in caplog.text
