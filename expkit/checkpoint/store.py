@@ -70,6 +70,7 @@ class CheckpointStore(Store):
         self._on_error = on_error
         self._root = Path(root)
         self._collection = Collection(self._root, self._retention)
+        self.needs_copies = background
         self._writer: Writer = BackgroundWriter() if background else InlineWriter()
         self._hasher = Worker("checkpoint-hasher")
         self._lost: Path | None = None  # what the last save was to be, where it failed

@@ -94,7 +94,10 @@ class BackgroundWriter(Writer):
             return
         wait([pending])  # a signal may end this early: then the job is still pending
         self._pending = None
-        pending.result()
+        try:
+            pending.result()
+        finally:
+            del pending  # else its error would hold the state until the next garbage collection
 
     def close(self) -> None:
         """Wait and end the thread, also when the last job failed."""

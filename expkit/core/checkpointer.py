@@ -70,11 +70,12 @@ class Checkpointer:
         step = self._context.progress.step
         return step > 0 and self._kept != (step, evaluation.step)
 
-    def save(self, take_state: Callable[[], StateTree], evaluation: Evaluation) -> None:
+    def save(self, take_state: Callable[[bool], StateTree], evaluation: Evaluation) -> None:
         """Keep the state of the run.
 
         Args:
-            take_state: gives it, but for the state of the callbacks.
+            take_state: gives it, but for the state of the callbacks; told whether copies are needed
+                (`Driver.state`).
             evaluation: the last one; what it gave is kept beside the weights that it is of.
 
         Raises:
@@ -84,7 +85,7 @@ class Checkpointer:
         progress = self._context.progress
         self._context.save_requested = False
         self._store.wait()  # one state at a time is held in memory
-        state = take_state()
+        state = take_state(self._store.needs_copies)
         self._events.fire("save", self._context, state)
         state["callbacks"] = self._events.state()  # those that count saves have counted this one
         is_of_these = evaluation.step == progress.step

@@ -85,7 +85,10 @@ class Callback:
         """After an evaluation, with its metrics."""
 
     def save(self, context: Context, state: dict[str, Any]) -> None:
-        """A checkpoint is about to be written; ``state`` may be added to."""
+        """A checkpoint is about to be written; ``state`` may be added to.
+
+        Its arrays may be those of the model: they are neither to be changed nor to be kept.
+        """
 
     def load(self, context: Context, state: Mapping[str, Any]) -> None:
         """A checkpoint was read."""

@@ -39,9 +39,11 @@ class Store(ABC):
 
     Attributes:
         is_lasting: whether another process can go on from what is kept.
+        needs_copies: whether `save` returns before it has done with the arrays.
     """
 
     is_lasting: bool = True
+    needs_copies: bool = True
 
     @abstractmethod
     def save(
@@ -53,7 +55,7 @@ class Store(ABC):
         metrics: Mapping[str, float],
         score: float | None,
     ) -> None:
-        """Keep a state tree of host copies; the store owns them from here on.
+        """Keep a state tree; where the store needs copies, it owns them from here on.
 
         It keeps none whose weights hold NaN (`expkit.core.state.check_weights`).
         """
@@ -159,11 +161,11 @@ class SharedStore:
         group: the ranks.
 
     Attributes:
-        is_lasting: see `Store`.
+        is_lasting, needs_copies: see `Store`.
     """
 
     def __init__(self, store: Store, group: Collective) -> None:
-        self.is_lasting = store.is_lasting
+        self.is_lasting, self.needs_copies = store.is_lasting, store.needs_copies
         self._store = store
         self._group = group
 

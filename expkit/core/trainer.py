@@ -365,10 +365,10 @@ class Trainer:
 
         All ranks call it; it is complete on rank 0.
         """
-        return self._state_but_callbacks() | {"callbacks": self.events.state()}
+        return self._state_but_callbacks(copies=True) | {"callbacks": self.events.state()}
 
-    def _state_but_callbacks(self) -> StateTree:
-        state = self.driver.state()
+    def _state_but_callbacks(self, copies: bool) -> StateTree:
+        state = self.driver.state(copies)
         generators = self.driver.all_gather(state.pop("rng"))
         return state | {
             "ranks": {rank_key(rank): {"rng": rng} for rank, rng in enumerate(generators)},

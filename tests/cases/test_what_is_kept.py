@@ -13,6 +13,7 @@ from expkit.core.errors import CallbackError, CheckpointError, DataError
 from expkit.core.events import Callback
 from expkit.data import Data
 from expkit.data.dataset import ArrayDataset
+from expkit.optimizers import Adam
 from tests.cases.parts import (
     Probe,
     Records,
@@ -126,6 +127,23 @@ def test_a_failed_write_ends_the_run_after_the_next_step(tmp_path, monkeypatch):
     assert trainer.progress.step in (4, 5)
 
 
+@pytest.mark.parametrize("background", [True, False])
+def test_the_state_is_copied_only_where_it_is_written_later(framework, tmp_path, background):
+    store = CheckpointStore(tmp_path, background=background)
+    trainer = make_trainer(framework, checkpoint=store, n_epochs=1, optimizer=Adam(lr=0.01))
+    asked, take = [], trainer.driver.state
+
+    def state(copies):
+        asked.append(copies)
+        return take(copies)
+
+    trainer.driver.state = state
+    trainer.fit()
+    assert asked == [background]
+    kept, _ = CheckpointStore(tmp_path).load("last")
+    assert_same(kept["model"], trainer.driver.model_state())
+
+
 def test_one_state_at_a_time_is_held(tmp_path, monkeypatch):
     writing, most = [], []
     store = CheckpointStore(tmp_path)
@@ -140,9 +158,9 @@ def test_one_state_at_a_time_is_held(tmp_path, monkeypatch):
     trainer = make_trainer("numpy", checkpoint=store, save_every=1, logger=Records())
     take = trainer.driver.state
 
-    def state():
+    def state(copies):
         most.append(len(writing))
-        return take()
+        return take(copies)
 
     monkeypatch.setattr(trainer.driver, "state", state)
     trainer.fit()

@@ -46,7 +46,7 @@ def test_what_is_not_there_is_an_error_that_says_why(scores, where):
 
 def test_other_ranks_leave_the_store_to_rank_0():
     class NoStore:
-        is_lasting = True
+        is_lasting = needs_copies = True
 
         def __getattr__(self, name):
             raise AssertionError(name)

@@ -287,7 +287,7 @@ class TorchDriver(Driver):
 
     def linear_weights(self) -> tuple[str, ...]:
         """See `Driver.linear_weights`."""
-        modules = self.unwrap().named_modules()
+        modules = self.unwrap().named_modules(remove_duplicate=False)
         return tuple(f"{path}.weight" for path, one in modules if isinstance(one, nn.Linear))
 
     def unwrap(self) -> nn.Module:
