@@ -142,7 +142,19 @@ def read(path: Path) -> tuple[dict[str, Any], Manifest]:
         DamageError: as `verify`, or the files hold no state tree.
     """
     manifest = read_manifest(path)
-    return decode(dict(_parts(path, manifest))), manifest
+    state = decode(dict(_parts(path, manifest)))
+    stands_at = _step_of(state)
+    if stands_at not in (None, manifest.step):
+        raise DamageError(f"its state is of step {stands_at}, its manifest of step {manifest.step}")
+    return state, manifest
+
+
+def _step_of(state: dict[str, Any]) -> Any:
+    """The step that a state tree is of; None where it does not say."""
+    found: Any = state
+    for key in ("trainer", "progress", "step"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _parts(path: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:

@@ -53,11 +53,15 @@ class Limits:
         """Whether the time is up by this rank's clock."""
         return self.max_time is not None and progress.seconds >= self.max_time
 
-    def total_steps(self, steps_per_epoch: int | None) -> int | None:
-        """Steps of the whole run as far as they can be known."""
+    def total_steps(self, progress: Progress) -> int | None:
+        """Steps of the whole run as far as they can be known.
+
+        Epochs that are over count with the steps that they had, which may have been others.
+        """
         limits = [] if self.max_steps is None else [self.max_steps]
-        if self.n_epochs is not None and steps_per_epoch is not None:
-            limits.append(self.n_epochs * steps_per_epoch)
+        if self.n_epochs is not None and progress.steps_per_epoch is not None:
+            before = progress.step - progress.epoch_step
+            limits.append(before + (self.n_epochs - progress.epoch) * progress.steps_per_epoch)
         return min(limits) if limits else None
 
 

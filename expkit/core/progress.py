@@ -72,7 +72,13 @@ class Progress:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take the position back; limits stay those of the present config."""
+        """Take the position back; limits stay those of the present config.
+
+        Raises:
+            ValueError: it is no position.
+        """
+        if min(state[name] for name in self.state()) < 0 or state["epoch_step"] > state["step"]:
+            raise ValueError(f"no run stands at {dict(state)}")
         self.epoch = int(state["epoch"])
         self.step = int(state["step"])
         self.epoch_step = int(state["epoch_step"])

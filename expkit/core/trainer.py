@@ -12,7 +12,7 @@ from expkit.core.best import Best
 from expkit.core.binding import Binding
 from expkit.core.checkpointer import Checkpointer, Evaluation
 from expkit.core.driver import Driver, StateTree
-from expkit.core.errors import ConfigError, Problem
+from expkit.core.errors import ConfigError, MismatchError, Problem
 from expkit.core.evaluator import Evaluator
 from expkit.core.events import Callback, Context, EventBus
 from expkit.core.limits import Limits
@@ -147,10 +147,8 @@ class Trainer:
         )
         check_targets(driver, data, loss)
         steps_per_epoch = self._loader.steps_per_epoch
-        total_steps = self._limits.total_steps(steps_per_epoch)
-        self.progress = Progress(
-            n_epochs=n_epochs, total_steps=total_steps, steps_per_epoch=steps_per_epoch
-        )
+        self.progress = Progress(n_epochs=n_epochs, steps_per_epoch=steps_per_epoch)
+        self.progress.total_steps = self._limits.total_steps(self.progress)
         self.monitor = None if monitor is None else Monitor.parse(monitor)
         self.context = Context(self.progress, driver, run_dir, self.monitor)
         driver.group.watch(self.context.flags)
@@ -382,6 +380,7 @@ class Trainer:
                 "data": self._signature,
                 "best": self._best.state(),
                 "losses": self._losses.state(),
+                "logged": dict(self.context.logged),
                 "evaluated_step": self._evaluation.step,
                 "metrics": self._evaluation.metrics,
             },
@@ -392,8 +391,26 @@ class Trainer:
         """Go on from ``state``; to be called on all ranks, before ``fit``.
 
         What the store has kept of later steps goes: from here on the run may take another way.
+
+        Raises:
+            MismatchError: it is of another model, optimizer, data set or framework, or no state.
+            ConfigError: it stands where the present config cannot go on from.
         """
         check_origin(state, self.driver.framework)
+        try:
+            self._take(state)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise MismatchError(
+                "the checkpoint holds no state that a run can go on from "
+                f"({type(error).__name__}: {error}); its weights may be good all the same (try: "
+                "init_from=CHECKPOINT in place of resume=CHECKPOINT)"
+            ) from error
+        self._checkpoints.went_on(self._evaluation)
+        self.events.fire("load", self.context, state)
+        log.info("going on after %s", self.progress)
+
+    def _take(self, state: StateTree) -> None:
+        """Put each part of a state where it belongs."""
         own = state["ranks"].get(rank_key(self.driver.rank), {"rng": {}})
         self.driver.load_state(state | own)
         trainer = state["trainer"]
@@ -405,13 +422,15 @@ class Trainer:
         self._losses.load_state(trainer["losses"])
         self._evaluation = Evaluation(trainer["evaluated_step"], dict(trainer["metrics"]))
         self.result.metrics = self.context.eval_metrics = dict(trainer["metrics"])
+        self.context.logged = dict(trainer.get("logged", {}))
+        total_steps = self._limits.total_steps(self.progress)
+        if total_steps != self.progress.total_steps:  # epochs that are over had other steps
+            self.progress.total_steps = total_steps
+            self._schedules.prepare(total_steps, self.progress.steps_per_epoch)
         self._schedules.load_state(state["schedules"])
         self.events.load_state(state["callbacks"])
         if bool(state["scaler"]) != self.driver.scales_loss:
             log.info("driver.precision has changed: gradients are scaled from here on, or no more")
-        self._checkpoints.went_on(self._evaluation)
-        self.events.fire("load", self.context, state)
-        log.info("going on after %s", self.progress)
 
     def _take_best(self) -> None:
         """Leave the weights of the best evaluation in the model."""
@@ -447,13 +466,15 @@ class Trainer:
         """Save where an error came between two steps: from there a run goes on exactly.
 
         Inside a step nothing is left that it could go on from: random numbers were drawn, and
-        statistics have moved. Several ranks are elsewhere than the one that failed.
+        statistics have moved; and where the data set itself has drawn some before it failed, they
+        stay drawn. Several ranks are elsewhere than the one that failed.
         """
         checkpoints, is_alone = self._checkpoints, self.driver.world_size == 1
         if not (self._is_whole and is_alone and checkpoints.is_lasting):
             return
         if checkpoints.is_news(self._evaluation):
             self._save()
+            checkpoints.wait_alone()
             log.info("saved after step %d, the last before the error", self.progress.step)
 
     def _finish_result(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 from expkit.checkpoint import CheckpointStore
 from expkit.core.errors import ConfigError
 from expkit.data import Data, Random
+from expkit.schedules import Linear
 from tests.cases.parts import (
     Consumed,
     Probe,
@@ -60,6 +61,19 @@ def test_inside_an_epoch_other_steps_are_refused(tmp_path, data, options, named)
         going_on(tmp_path, data, **options)
     assert caught.value.exit_code == 2
     assert "init_from" in str(caught.value)
+
+
+@pytest.mark.parametrize("batch_size", [2, 8])
+def test_a_schedule_ends_with_the_run_also_where_epochs_have_other_steps_now(tmp_path, batch_size):
+    stopped_after(5, tmp_path)
+    trainer, _ = going_on(tmp_path, {"batch_size": batch_size}, n_epochs=3, schedule=Linear())
+    steps = 5 + 2 * -(-20 // batch_size)
+    assert trainer.progress.total_steps == steps
+    trainer.fit()
+    assert trainer.progress.step == steps
+    straight = Linear()
+    straight.prepare(steps, None, 0.01)
+    assert trainer.driver.learning_rates()["lr"] == 0.01 * straight.factor(steps)
 
 
 @pytest.mark.parametrize("batch_size", [2, 8])

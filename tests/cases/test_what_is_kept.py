@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from expkit.checkpoint import CheckpointStore
-from expkit.core.errors import CallbackError, CheckpointError, DataError
+from expkit.core.errors import CallbackError, CheckpointError, DataError, MismatchError
 from expkit.core.events import Callback
 from expkit.data import Data
 from expkit.data.dataset import ArrayDataset
@@ -165,3 +165,51 @@ def test_one_state_at_a_time_is_held(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer.driver, "state", state)
     trainer.fit()
     assert most == [0] * 15
+
+
+def test_what_a_callback_has_logged_for_the_next_record_is_kept(tmp_path):
+    def note(context):
+        context.log({"seen": float(context.progress.step)})
+
+    def run(root, stop_at=None, state=None):
+        probe = Probe({5: note})
+        store = None if root is None else CheckpointStore(root)
+        trainer = make_trainer("numpy", checkpoint=store, callbacks=[probe], log_every=4)
+        if stop_at:
+            interrupted(trainer, probe, stop_at)
+        else:
+            if root is not None:
+                resumed(trainer, root)
+            trainer.fit()
+        return trainer
+
+    straight = run(None)._logger.of("train", "seen")
+    first = run(tmp_path, stop_at=6)._logger.of("train", "seen")
+    assert first | run(tmp_path)._logger.of("train", "seen") == straight == {8: 5.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("trainer", "progress", "step"), -3),
+        (("trainer", "progress", "epoch_step"), 99),
+        (("trainer", "progress", "epoch"), "one"),
+        (("trainer", "losses"), 7),
+        (("trainer", "best"), None),
+        (("schedules",), []),
+        (("optimizer",), {"default": 3}),
+    ],
+)
+def test_what_is_no_state_is_refused_and_nothing_is_removed(tmp_path, path, value):
+    store = CheckpointStore(tmp_path, keep_last=None)
+    make_trainer("numpy", checkpoint=store, save_every=5).fit()
+    state, _ = store.load("last")
+    part = state
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    trainer = make_trainer("numpy", checkpoint=CheckpointStore(tmp_path, keep_last=None))
+    with pytest.raises(MismatchError) as caught:
+        trainer.load_state(state)
+    assert caught.value.exit_code == 2
+    assert len(list(tmp_path.glob("step-*"))) == 3

@@ -44,7 +44,12 @@ def test_time_is_up():
     ],
 )
 def test_the_length_in_steps_as_far_as_it_is_known(limits, steps_per_epoch, total):
-    assert Limits(*limits).total_steps(steps_per_epoch) == total
+    assert Limits(*limits).total_steps(Progress(steps_per_epoch=steps_per_epoch)) == total
+
+
+def test_epochs_that_are_over_count_with_the_steps_that_they_had():
+    progress = Progress(epoch=2, step=23, epoch_step=3, steps_per_epoch=5)
+    assert Limits(4, None, None).total_steps(progress) == 30
 
 
 @pytest.mark.parametrize("value", [-1, 2.5, "5", True, math.inf])

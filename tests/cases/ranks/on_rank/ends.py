@@ -115,7 +115,7 @@ def scripted(framework, root, values, name="accuracy", **options):
             eval_on=2,
             n_epochs=len(values),
             metrics=Scripted(*values, name=name),
-            checkpoint=store_of(root, _rank(framework), keep_best=2),
+            checkpoint=store_of(root, _rank(framework), keep_best=2, keep_last=1),
             **options,
         )
         error = error_of(trainer.fit)
