@@ -195,7 +195,10 @@ def _path(name: str) -> KeyPath:
 
 
 def _json_part(name: str, tree: Any) -> Part:
-    content = json.dumps(tree, separators=(",", ":")).encode()
+    try:
+        content = json.dumps(tree, separators=(",", ":")).encode()
+    except (ValueError, RecursionError) as error:  # too many digits, or too deep
+        raise CheckpointError(f"{name} cannot hold the state: {error}") from error
     return Part(name, [content], len(content))
 
 

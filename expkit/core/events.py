@@ -239,9 +239,9 @@ class EventBus:
         """The state of each callback that has one, by name."""
         states: dict[str, Any] = {}
         for name, callback in self.callbacks.items():
-            state = _named(name, "state", callback.state)()
-            if state:  # it may be written while training goes on
-                states[name] = state if callback.gives_copies else _copied(state)
+            state = _named(name, "state", _state_of)(callback)
+            if state:
+                states[name] = state
         return states
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -272,6 +272,12 @@ def name_callbacks(callbacks: Iterable[Callback]) -> dict[str, Callback]:
             number += 1
         named[name] = callback
     return named
+
+
+def _state_of(callback: Callback) -> Any:
+    """Its state, which may be written while training goes on."""
+    state = callback.state()
+    return state if callback.gives_copies else _copied(state)
 
 
 def _copied(tree: Any) -> Any:

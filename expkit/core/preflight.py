@@ -22,6 +22,7 @@ from expkit.core.errors import (
 )
 from expkit.core.evaluator import step_error
 from expkit.core.progress import Progress
+from expkit.core.store import Store
 
 _PROBE_SIZE = 2
 _COMPARED_ROWS = 64
@@ -41,6 +42,17 @@ def check_data(data: Any) -> None:
     if not (hasattr(data, "train_loader") and hasattr(data, "eval_loaders")):
         message = f"is a {type(data).__name__}, which gives no loaders; allowed: expkit.data.Data"
         raise ConfigError([Problem("data", message, "data=Data(train, eval, batch_size=32)")])
+
+
+def check_store(checkpoint: Any) -> None:
+    """Make sure that checkpoints go to a store, where there is one.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if checkpoint is not None and not isinstance(checkpoint, Store):
+        message = f"is a {type(checkpoint).__name__}, which is no expkit.checkpoint.Store"
+        raise ConfigError([Problem("checkpoint", message, "checkpoint=default")])
 
 
 def check_same_data(group: Collective, loader: TrainLoader, data: Any) -> None:

@@ -26,6 +26,7 @@ from expkit.core.preflight import (
     check_position,
     check_replicas,
     check_same_data,
+    check_store,
     check_targets,
     data_signature,
 )
@@ -117,6 +118,7 @@ class Trainer:
     ) -> None:
         self._limits = Limits(n_epochs, max_steps, max_time)
         check_data(data)
+        check_store(checkpoint)
         if on_exception not in get_args(OnException):
             message = f"is {on_exception!r}; allowed: {', '.join(get_args(OnException))}"
             raise ConfigError(

@@ -212,3 +212,8 @@ def test_files_that_hold_no_tree_are_damage(damage):
     content = files({"model": {"w": np.ones(2)}})
     with pytest.raises(DamageError, match="no state tree"):
         decode(content | damage)
+
+
+def test_a_number_with_too_many_digits_is_refused():
+    with pytest.raises(CheckpointError, match=r"state\.json cannot hold the state"):
+        encode({"n": 10**5000})

@@ -339,3 +339,14 @@ def test_state_is_by_name_and_comes_back_to_the_same_name():
     second.load_state(first.state() | {"gone": {"count": 1}})
     assert second.callbacks["a"].saved == {"count": 3}
     assert second.callbacks["new"].saved == {}
+
+
+def test_a_state_without_an_end_is_an_error_that_names_the_callback():
+    class Endless(Callback):
+        def state(self):
+            state = {}
+            state["own"] = state
+            return state
+
+    with pytest.raises(CallbackError, match="callback mine raised in state: RecursionError"):
+        EventBus({"mine": Endless()}, is_main=True).state()

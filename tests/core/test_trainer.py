@@ -291,7 +291,7 @@ def test_callbacks_that_override_no_event_of_a_step_are_not_called_in_it():
     assert all(getattr(trainer.events, event) == () for event in STEP_EVENTS)
     calls.clear()
     trainer.fit()
-    assert set(calls) <= {"state", "eval_end"}
+    assert set(calls) <= {"state", "gives_copies", "eval_end"}
 
 
 def test_filters_choose_among_the_steps_of_a_run():
@@ -541,3 +541,12 @@ def test_a_store_is_asked_for_nothing_where_nothing_was_trained():
             raise AssertionError("nothing to save")
 
     make_trainer(checkpoint=Silent(), n_epochs=0).fit()
+
+
+def test_a_store_that_is_none_is_refused_by_name():
+    class Box:
+        def save(self, state, **about):
+            pass
+
+    with pytest.raises(ConfigError, match=r"checkpoint: is a Box, which is no expkit\.checkpoint"):
+        make_trainer(checkpoint=Box())
