@@ -11,9 +11,9 @@ import numpy as np
 
 from expkit.callbacks.refusal import refuse
 from expkit.core.batch import Batch, Indices
-from expkit.core.driver import LossTerm
 from expkit.core.errors import NonFiniteLossError
 from expkit.core.events import Callback, Context
+from expkit.core.loss_term import LossTerm
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any, final
 
 from expkit.callbacks.announce import announce
 from expkit.core.batch import Batch, Indices
-from expkit.core.driver import LossTerm
 from expkit.core.events import Callback, Context
+from expkit.core.loss_term import LossTerm
 
 log = logging.getLogger(__name__)
 

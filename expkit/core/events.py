@@ -10,9 +10,9 @@ import numpy as np
 
 from expkit.core.batch import Batch, Indices
 from expkit.core.context import Context
-from expkit.core.driver import LossTerm
 from expkit.core.errors import CallbackError, ConfigError, ExpkitError, Problem
 from expkit.core.filter import Filter
+from expkit.core.loss_term import LossTerm
 from expkit.core.naming import name_of
 
 __all__ = ["EVENTS", "Callback", "Context", "EventBus", "Handler", "name_callbacks", "on"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from expkit.core.driver import Driver, LossTerm
+from expkit.core.driver import Driver
 from expkit.core.errors import NonFiniteLossError
+from expkit.core.loss_term import LossTerm
 
 Sums = NDArray[np.float64]
 

@@ -45,8 +45,9 @@ class Progress:
         """Training time so far, on a clock that never goes back."""
         return self.seconds_before + time.monotonic() - self._started
 
-    def __str__(self) -> str:
-        """Step, and epoch counted from 1, for people."""
+    @property
+    def place(self) -> str:
+        """The epoch, counted from 1, and the place in it, for people."""
         ended = self.step > 0 and (self.epoch_step == 0 or self.epoch_ended)
         epoch = self.epoch if self.epoch_step == 0 and ended else self.epoch + 1
         within = (
@@ -54,7 +55,11 @@ class Progress:
             if ended
             else f"at {self.epoch_step} of {self.steps_per_epoch or 'unknown'} steps"
         )
-        return f"step {self.step}, epoch {epoch} {within}"
+        return f"epoch {epoch} {within}"
+
+    def __str__(self) -> str:
+        """Step and epoch, for people."""
+        return f"step {self.step}, {self.place}"
 
     def start_clock(self) -> None:
         """Count seconds from now on."""

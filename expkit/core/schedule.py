@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from expkit.core.driver import Driver
 from expkit.core.errors import ConfigError, Problem
-
-log = logging.getLogger(__name__)
 
 
 class Schedule(ABC):
@@ -147,13 +144,17 @@ class ScheduleSet:
             "states": {name: schedule.state() for name, schedule in self._by_optimizer.items()},
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` gave; where the config has changed it rules, said in a line."""
+    def load_state(self, state: Mapping[str, Any]) -> list[str]:
+        """Take back what ``state`` gave; where the config has changed it rules.
+
+        Returns:
+            What has changed, for people.
+        """
         own = self.state()
         for name, schedule in self._by_optimizer.items():
             if state["types"].get(name) == own["types"][name]:
                 schedule.load_state(state["states"][name])
-        changes = [
+        return [
             f"{what} {own[key]} (was {state[key]})"
             for key, what in (
                 ("base_rates", "learning rates"),
@@ -162,5 +163,3 @@ class ScheduleSet:
             )
             if own[key] != state[key]
         ]
-        if changes:
-            log.info("the present config rules over the checkpoint: %s", ", ".join(changes))

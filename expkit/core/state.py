@@ -38,6 +38,25 @@ def check_same_paths(own: Mapping[str, Any], state: Mapping[str, Any], of: str =
         raise MismatchError(f"the checkpoint is of another {of}: {'; '.join(parts)}")
 
 
+def check_same_accumulators(own: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Make sure that a state has exactly what an optimizer keeps.
+
+    Args:
+        own: what the optimizer keeps, by ``<path>/<accumulator>``.
+        state: what the checkpoint has.
+
+    Raises:
+        MismatchError: it is of an optimizer that keeps other things, or of other parameters.
+    """
+    kept, saved = (sorted({key.rpartition("/")[2] for key in each}) for each in (own, state))
+    if kept != saved:
+        raise MismatchError(
+            f"the checkpoint has that of another optimizer ({', '.join(saved) or 'nothing'}), "
+            f"this one keeps {', '.join(kept) or 'nothing'}"
+        )
+    check_same_paths(own, state, "optimizer")
+
+
 def check_same_shape(
     path: str, own: tuple[int, ...], state: tuple[int, ...], of: str = "model"
 ) -> None:

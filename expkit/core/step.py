@@ -6,11 +6,12 @@ import logging
 import math
 
 from expkit.core.batch import Window
-from expkit.core.driver import Driver, LossTerm
+from expkit.core.driver import Driver
 from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.evaluator import step_error
 from expkit.core.events import Context, EventBus
 from expkit.core.loss_record import LossRecord
+from expkit.core.loss_term import LossTerm
 from expkit.core.period import Period
 from expkit.core.schedule import ScheduleSet
 

@@ -21,14 +21,13 @@ from expkit.core.loss_record import LossRecord
 from expkit.core.metric import MetricGroup
 from expkit.core.monitor import Monitor
 from expkit.core.period import Period, PeriodLike
+from expkit.core.position import check_position, data_signature
 from expkit.core.preflight import (
     check_data,
-    check_position,
     check_replicas,
     check_same_data,
     check_store,
     check_targets,
-    data_signature,
 )
 from expkit.core.progress import Progress
 from expkit.core.result import Result
@@ -389,10 +388,15 @@ class Trainer:
             "schedules": self._schedules.state(),
         }
 
-    def load_state(self, state: StateTree) -> None:
+    def load_state(self, state: StateTree, source: str = "") -> None:
         """Go on from ``state``; to be called on all ranks, before ``fit``.
 
         What the store has kept of later steps goes: from here on the run may take another way.
+
+        Args:
+            state: what `state` gave.
+            source: where it is from and of which step, for people; whoever gives it also tells in
+                what the config is other than it was.
 
         Raises:
             MismatchError: it is of another model, optimizer, data set or framework, or no state.
@@ -400,7 +404,7 @@ class Trainer:
         """
         check_origin(state, self.driver.framework)
         try:
-            self._take(state)
+            changes = self._take(state)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise MismatchError(
                 "the checkpoint holds no state that a run can go on from "
@@ -409,10 +413,15 @@ class Trainer:
             ) from error
         self._checkpoints.went_on(self._evaluation)
         self.events.fire("load", self.context, state)
+        if source:
+            log.info("resumed from %s, %s", source, self.progress.place)
+            return
+        if changes:
+            log.info("the present config rules over the checkpoint: %s", ", ".join(changes))
         log.info("going on after %s", self.progress)
 
-    def _take(self, state: StateTree) -> None:
-        """Put each part of a state where it belongs."""
+    def _take(self, state: StateTree) -> list[str]:
+        """Put each part of a state where it belongs; returns in what the schedules changed."""
         own = state["ranks"].get(rank_key(self.driver.rank), {"rng": {}})
         self.driver.load_state(state | own)
         trainer = state["trainer"]
@@ -429,10 +438,11 @@ class Trainer:
         if total_steps != self.progress.total_steps:  # epochs that are over had other steps
             self.progress.total_steps = total_steps
             self._schedules.prepare(total_steps, self.progress.steps_per_epoch)
-        self._schedules.load_state(state["schedules"])
+        changes = self._schedules.load_state(state["schedules"])
         self.events.load_state(state["callbacks"])
         if bool(state["scaler"]) != self.driver.scales_loss:
             log.info("driver.precision has changed: gradients are scaled from here on, or no more")
+        return changes
 
     def _take_best(self) -> None:
         """Leave the weights of the best evaluation in the model."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expkit.core.batch import Batch
-from expkit.core.driver import Driver, LossTerm
+from expkit.core.driver import Driver
+from expkit.core.loss_term import LossTerm
 
 FEATURES, CLASSES = 6, 3
 """Numbers in a sample of `batch_of`, and its classes."""

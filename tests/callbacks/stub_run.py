@@ -10,8 +10,9 @@ import numpy as np
 
 from expkit.core.batch import Batch
 from expkit.core.collective import SingleProcess
-from expkit.core.driver import Driver, LossTerm, ParameterAverage
+from expkit.core.driver import Driver, ParameterAverage
 from expkit.core.events import Context
+from expkit.core.loss_term import LossTerm
 
 
 class StubAverage(ParameterAverage):

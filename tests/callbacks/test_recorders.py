@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from expkit.callbacks import DeviceMemory, LearningRateMonitor, StepTimer, Throughput
-from expkit.core.driver import LossTerm
 from expkit.core.events import EventBus
+from expkit.core.loss_term import LossTerm
 from tests.callbacks.stub_run import batch_of, evaluate, step
 
 TERM = LossTerm(1.0, None, 1.0)

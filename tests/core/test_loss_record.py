@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from expkit.core.collective import SingleProcess
-from expkit.core.driver import LossTerm, losses_by_sample, sum_losses
 from expkit.core.errors import NonFiniteLossError
 from expkit.core.loss_record import LossRecord
+from expkit.core.loss_term import LossTerm, losses_by_sample, sum_losses
 
 
 class Reader:

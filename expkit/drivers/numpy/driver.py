@@ -11,16 +11,10 @@ from numpy.typing import NDArray
 from expkit.core.batch import Batch
 from expkit.core.binding import Binding
 from expkit.core.collective import Collective, SingleProcess
-from expkit.core.driver import (
-    Driver,
-    LossTerm,
-    ParameterAverage,
-    StateTree,
-    losses_by_sample,
-    sum_losses,
-)
+from expkit.core.driver import Driver, ParameterAverage, StateTree
 from expkit.core.errors import ConfigError, DriverError, Problem
 from expkit.core.host_memory import HOST_MEMORY
+from expkit.core.loss_term import LossTerm, losses_by_sample, sum_losses
 from expkit.core.seeding import (
     derive_seed,
     host_rng_state,

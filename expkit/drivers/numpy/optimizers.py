@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from expkit.core.host_memory import HOST_MEMORY
 from expkit.core.naming import name_of
-from expkit.core.state import check_same_paths, check_same_shape
+from expkit.core.state import check_same_accumulators, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, refused
 from expkit.optimizers import SGD, Adam, AdamW, Native
 
@@ -62,7 +62,7 @@ class _ArrayUpdate(Update):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         own = self._by_key()
-        check_same_paths(own, state, "optimizer")
+        check_same_accumulators(own, state)
         for key, array in own.items():
             check_same_shape(key, array.shape, np.shape(state[key]), "optimizer")
             array[...] = state[key]

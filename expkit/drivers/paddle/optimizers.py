@@ -18,7 +18,7 @@ from paddle import Tensor, _C_ops
 from paddle.base.layer_helper import LayerHelper
 
 from expkit.core.errors import ConfigError, Problem
-from expkit.core.state import check_same_paths, check_same_shape
+from expkit.core.state import check_same_accumulators, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, native_of
 from expkit.drivers.paddle.state import from_host, state_array
 from expkit.optimizers import SGD, Adam, AdamW
@@ -66,7 +66,7 @@ class _TensorUpdate(Update):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         own = self.accumulators()
-        check_same_paths(own, state, "optimizer")
+        check_same_accumulators(own, state)
         for key, tensor in own.items():
             check_same_shape(key, tuple(tensor.shape), np.shape(state[key]), "optimizer")
             tensor.set_value(from_host(np.asarray(state[key])).astype(tensor.dtype))

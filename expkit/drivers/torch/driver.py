@@ -13,17 +13,11 @@ from torch import Tensor, nn
 
 from expkit.core.batch import Batch
 from expkit.core.binding import Binding, own_loss_or
-from expkit.core.driver import (
-    Driver,
-    LossTerm,
-    ParameterAverage,
-    StateTree,
-    losses_by_sample,
-    sum_losses,
-)
+from expkit.core.driver import Driver, ParameterAverage, StateTree
 from expkit.core.errors import ConfigError, DriverError, Problem
 from expkit.core.host_memory import HOST_MEMORY
 from expkit.core.loss_scale import LossScale
+from expkit.core.loss_term import LossTerm, losses_by_sample, sum_losses
 from expkit.core.seeding import derive_seed, seed_host, untouched_host_rng
 from expkit.drivers.torch.average import TorchParameterAverage
 from expkit.drivers.torch.device import find_device, to_device

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from expkit.core.errors import CheckpointError, ConfigError, Problem
-from expkit.core.state import check_same_paths, check_same_shape
+from expkit.core.state import check_same_accumulators, check_same_shape
 from expkit.drivers.optimizer_set import OptimizerSetBase, ParameterGroup, Update, native_of
 from expkit.drivers.torch.state import from_host, state_array
 from expkit.optimizers import SGD, Adam, AdamW
@@ -79,7 +79,7 @@ class _FusedUpdate(Update):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         own = self._by_key()
-        check_same_paths(own, state, "optimizer")
+        check_same_accumulators(own, state)
         for key, tensor in own.items():
             check_same_shape(key, tuple(tensor.shape), np.shape(state[key]), "optimizer")
             tensor.copy_(from_host(np.array(state[key])))
