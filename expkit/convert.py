@@ -15,7 +15,7 @@ from expkit.checkpoint.find import check_source, find_checkpoint
 from expkit.checkpoint.report import is_checkpoint
 from expkit.checkpoint.search import name_of
 from expkit.checkpoint.tensors import encode
-from expkit.command_line import make_parser, parse, refusal
+from expkit.command_line import make_parser, override, parse, printable, refusal
 from expkit.core.errors import CheckpointError
 from expkit.core.store import CheckpointInfo
 from expkit.run.history import CONVERTED_DIRECTORY, run_of, trained_by
@@ -62,24 +62,33 @@ def convert(argv: Sequence[str]) -> int:
     try:
         check_source(path)
     except CheckpointError as error:
-        raise refusal(parser, str(error)) from error
+        raise refusal(parser, printable(str(error))) from error
     if arguments.which and is_checkpoint(path):
         raise refusal(parser, f"--which chooses one of a run, and {path} is one checkpoint")
     found = find_checkpoint(path, arguments.which or "best")
     state = convert_state(found.state, arguments.to)
     output = Path(arguments.output) if arguments.output else _beside(path, arguments.to, found.info)
-    if run_of(output) != output.absolute():
+    if _is_in_a_run(output):
         raise refusal(parser, f"{output.parent} is where a run keeps its own checkpoints")
     if os.path.lexists(output):
         raise refusal(parser, f"{output} is there, and nothing is overwritten; see --output")
     _write(output, state, found.info)
-    place = shlex.quote(str(output))
+    words = ("python", "-m", "expkit", f"driver={arguments.to}")
+    command = shlex.join((*words, override("init_from", str(output))))
     sys.stdout.write(
-        f"from     {found.description}, {state['origin']['converted_from']}\n"
-        f"wrote    {place}, {arguments.to}\n"
-        f"use it   python -m expkit driver={arguments.to} init_from={place} ...\n"
+        f"from     {printable(found.description)}, {state['origin']['converted_from']}\n"
+        f"wrote    {shlex.quote(str(output))}, {arguments.to}\n"
+        f"use it   {command} ...\n"
     )
     return 0
+
+
+def _is_in_a_run(output: Path) -> bool:
+    """Whether a place is one where a run keeps its own checkpoints."""
+    try:
+        return run_of(output) != output.absolute()
+    except OSError as error:
+        raise _unwritten(output, error) from error
 
 
 def _beside(path: Path, framework: str, info: CheckpointInfo) -> Path:
@@ -88,7 +97,7 @@ def _beside(path: Path, framework: str, info: CheckpointInfo) -> Path:
     if run == path.absolute() and is_checkpoint(path):
         run = path.absolute().parent
     output = run / CONVERTED_DIRECTORY / framework / name_of(info.step)
-    if not output.parent.resolve().is_relative_to(run.resolve()):
+    if not Path(os.path.realpath(output.parent)).is_relative_to(os.path.realpath(run)):
         raise CheckpointError(f"{output} leads out of {run}; name another place by --output")
     return output if path.is_absolute() else Path(os.path.relpath(output))
 
@@ -106,7 +115,11 @@ def _write(path: Path, state: Mapping[str, Any], info: CheckpointInfo) -> None:
             {"expkit": __version__, **origin},
         )
     except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {error.strerror} (at {error.filename}); nothing is left behind. "
-            "Make room, or write elsewhere by --output"
-        ) from error
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"cannot write {path}: {error.strerror} (at {error.filename}); nothing is left behind. "
+        "Make room, or write elsewhere by --output"
+    )

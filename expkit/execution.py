@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from expkit.core.errors import ExpkitError, RankError
+from expkit.checkpoint.search import newest_step
+from expkit.core.errors import CheckpointError, ExpkitError, RankError, RunDirectoryError
 from expkit.core.result import Result
 from expkit.job import Job
 from expkit.launch.environment import Place
@@ -104,23 +105,44 @@ class Execution:
         if result.status == "failed":  # trainer.on_exception=ignore: told already, and no failure
             self._run.fail(ExpkitError(result.reason), "")
             return self._outcome("failed", 0, result.objective, result.reason)
-        if self._has_begun:
-            self._run.complete(result.to_dict())
+        unkept = self._keep_result(result)
         for line in summary(self._run, self._job.config["task"], result):
             log.info(line)
-        return self._outcome("completed", 0, result.objective)
+        if unkept is None:
+            return self._outcome("completed", 0, result.objective)
+        log.error("the run has completed, but its result is not kept: %s", unkept)
+        return self._outcome("failed", 1, result.objective, in_a_line(unkept))
+
+    def _keep_result(self, result: Result) -> RunDirectoryError | None:
+        """Enter the status ``completed``; returns why that cannot be written, where it cannot."""
+        if self._has_begun:
+            try:
+                self._run.complete(result.to_dict())
+            except RunDirectoryError as error:
+                return error
+        return None
 
     def _interrupted(self, reason: str, result: Result | None) -> Outcome:
         if self._has_begun:
             self._run.interrupt(reason, result.to_dict() if result else None)
         if result or not self._is_supervised:  # else the supervisor tells, which knows what for
-            after = f" after step {result.steps}" if result else ""
+            after = f" after step {result.steps}{self._kept(result)}" if result else ""
             log.warning("interrupted by %s%s", reason, after)
         if result and any(self._run.checkpoints.glob("step-*")):
             log.info("go on    %s", resume_command(self._run.path, self._job.argv))
         objective = result.objective if result else None
         exit_code = self._signals.exit_code_of(reason)
         return self._outcome("interrupted", exit_code, objective, reason)
+
+    def _kept(self, result: Result) -> str:
+        """Where a run that goes on will begin, if not where this one has ended."""
+        try:
+            step = newest_step(self._run.checkpoints)
+        except CheckpointError:
+            return ""
+        if step is None:
+            return ", nothing is saved"
+        return "" if step == result.steps else f", saved after step {step}"
 
     def _failed(self, error: BaseException) -> Outcome:
         """What expkit raises on purpose is told in its own words, all else by its traceback."""

@@ -11,16 +11,18 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from expkit.changes import asked_for, changes_of
 from expkit.checkpoint.find import begins_anew, check_resumable, check_source
+from expkit.checkpoint.search import newest_step
 from expkit.config.schema import is_distributed
 from expkit.config.validation import Composition
 from expkit.core.errors import CheckpointError, ConfigError, Problem
 from expkit.launch.devices import ranks_of
 from expkit.launch.installed import check_installed
 from expkit.launch.output import check_directory
-from expkit.outcome import nothing_left, shown
+from expkit.outcome import end_is_lost, nothing_left, shown
 from expkit.run.directory import RunDirectory
-from expkit.run.history import changed_keys, key_of, run_of, saved_config, saved_overrides
+from expkit.run.history import key_of, run_of, saved_config, saved_overrides
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Job:
         argv: the command line.
         path: the run directory.
         changes: for a run that goes on: what is other than it was, a line each; None for a new run.
+        asked: of the arguments, those for which its checkpoint may be of something else.
         attempt: how often its ranks were started before.
     """
 
@@ -45,6 +48,7 @@ class Job:
     argv: tuple[str, ...]
     path: str
     changes: tuple[str, ...] | None = None
+    asked: tuple[str, ...] = ()
     attempt: int = 0
 
     @property
@@ -99,7 +103,7 @@ class Job:
         """The job that ``to_json`` wrote."""
         content = json.loads(text)
         changes = content["changes"]
-        lists = {key: tuple(content[key]) for key in ("overrides", "argv")}
+        lists = {key: tuple(content[key]) for key in ("overrides", "argv", "asked")}
         return cls(**{**content, **lists, "changes": None if changes is None else tuple(changes)})
 
 
@@ -176,12 +180,30 @@ def _going_on(composition: Composition, argv: Sequence[str]) -> Job | None:
     if begins_anew(path):
         job = replace(job, config=lasting(job.config, before))
         _look("init_from", job.config["init_from"], check_source)
-    changes = tuple(changed_keys(before, lasting(job.config, before)))
+    changes = changes_of(run.path, before, lasting(job.config, before), composition)
     info = run.info()
     if info["status"] == "completed" and not changes:
-        sys.stdout.write(nothing_left(run.path, info) + "\n")
+        kept = _kept_before_end(run, info, job.config)
+        if kept is None:
+            sys.stdout.write(nothing_left(run.path, info) + "\n")
+            return None
+        sys.stdout.write(end_is_lost(run.path, info, kept) + "\n")
+    given = [text for text in argv if text in composition.overrides]
+    return replace(job, changes=changes, asked=asked_for(run.path, changes, given))
+
+
+def _kept_before_end(
+    run: RunDirectory, info: Mapping[str, Any], config: Mapping[str, Any]
+) -> int | None:
+    """The step of a completed run's last checkpoint, where its end should be in one but is not.
+
+    That is so where the last save has failed, or its manifest is damaged. A run that makes
+    checkpoints on request only may end without.
+    """
+    steps, last = (info.get("result") or {}).get("steps"), newest_step(run.checkpoints)
+    if config["checkpoint"].get("save_every") is None or last is None:
         return None
-    return replace(job, changes=changes)
+    return last if isinstance(steps, int) and last < steps else None
 
 
 def _describe(composition: Composition, path: Path, argv: Sequence[str]) -> Job:

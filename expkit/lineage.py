@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from expkit.command_line import override
 from expkit.config.validation import check
 from expkit.core.errors import CheckpointError, RunDirectoryError
 from expkit.run.history import (
+    PLACES_OF_RUNS,
     inherited,
     key_of,
     of_evaluated,
@@ -24,8 +25,6 @@ from expkit.run.history import (
 
 LATEST = "latest"
 
-_PLAIN = re.compile(r"[\w./+-]+")
-
 
 def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str]:
     """The overrides of a command line after those that it takes over.
@@ -36,7 +35,8 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
     begun last of those that have a checkpoint or, to go on with, have not completed.
 
     Raises:
-        RunDirectoryError: there is no such latest run, or the file of a run's overrides is damaged.
+        RunDirectoryError: there is no such latest run, a path cannot be looked at, or the file of a
+            run's overrides is damaged.
         ConfigError: the run's overrides name code.
     """
     given = [key_of(text) for text in overrides]
@@ -45,7 +45,7 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
         path = Path(resume)
         if resume == LATEST:
             path = _latest(overrides, config_dir, to_go_on=True)
-        taken = inherited(run_of(path), given, of_resumed)
+        taken = _taken(path, run_of, given, of_resumed)
         rest = [text for text in overrides if key_of(text) != "resume"]
         return [*taken, *rest, override("resume", str(path))]
     if source == LATEST:
@@ -53,16 +53,21 @@ def with_inherited(overrides: Sequence[str], config_dir: str | None) -> list[str
         rest = [text for text in overrides if key_of(text) != "init_from"]
         overrides = [*rest, override("init_from", source)]
     if source is not None and _value(overrides, "task") not in (None, "train"):
-        return [*inherited(trained_by(Path(source)), given, of_evaluated), *overrides]
+        return [*_taken(Path(source), trained_by, given, of_evaluated), *overrides]
     return list(overrides)
 
 
-def override(key: str, value: str) -> str:
-    """An override that sets a key to a text, whatever the text holds."""
-    if _PLAIN.fullmatch(value):
-        return f"{key}={value}"
-    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)
-    return f'{key}="{escaped}"'
+def _taken(
+    path: Path,
+    to_run: Callable[[Path], Path],
+    given: Sequence[str],
+    travels: Callable[[str], bool],
+) -> list[str]:
+    """See `inherited`; a path that is too long, or in a closed directory, is refused."""
+    try:
+        return inherited(to_run(path), given, travels)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be looked at: {error.strerror}") from error
 
 
 def _value(overrides: Sequence[str], key: str) -> str | None:
@@ -92,8 +97,8 @@ def _latest(overrides: Sequence[str], config_dir: str | None, to_go_on: bool) ->
             continue
         return run
     raise RunDirectoryError(
-        f"there is no run with a checkpoint in {root.absolute()} to go on with; "
-        "start one, or name the place by output_dir=..."
+        f"there is no run with a checkpoint in {root.absolute()} to go on with: looked for "
+        f"{', '.join(PLACES_OF_RUNS)} there; start one, or name the place by output_dir=..."
     )
 
 

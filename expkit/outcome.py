@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from expkit.command_line import override
 from expkit.core.result import Result
-from expkit.lineage import override
 from expkit.run.directory import RunDirectory
 
 _MOST_METRICS = 6
@@ -75,12 +75,26 @@ def shown(path: Path) -> str:
 
 def nothing_left(path: Path, info: Mapping[str, Any]) -> str:
     """Say that a run has done all that it was to do."""
-    result = info["result"] or {}
+    result = info.get("result") or {}
     epochs, steps = result.get("epochs", 0), result.get("steps", 0)
     done = f"{counted(epochs, 'epoch')}, {counted(steps, 'step')}"
     return (
         f"{shown(path)} has completed ({done}): nothing is left to do; "
         "ask for more by trainer.n_epochs=..."
+    )
+
+
+def end_is_lost(path: Path, info: Mapping[str, Any], step: int) -> str:
+    """Say that a run has completed, but goes on from its last checkpoint all the same.
+
+    Args:
+        path: the run directory.
+        info: what ``run.json`` says.
+        step: of the last checkpoint.
+    """
+    return (
+        f"{shown(path)} has completed ({counted(info['result']['steps'], 'step')}), but its end is "
+        f"in no checkpoint, the last of which is of step {step}: it goes on"
     )
 
 

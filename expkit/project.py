@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def init_project(directory: Path) -> list[Path]:
     template = Path(str(files("expkit") / "templates" / "project"))
     sources = sorted(path for path in template.rglob("*") if path.suffix in _SUFFIXES)
     places = {source: directory / source.relative_to(template) for source in sources}
-    there = [str(place) for place in places.values() if place.exists() or place.is_symlink()]
+    there = [str(place) for place in places.values() if os.path.lexists(place)]
     if there:
         message = f"nothing is overwritten, and there is already: {', '.join(there)}"
         raise ConfigError([Problem("init", message, "expkit init another_directory")])

@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from expkit.command_line import override
 from expkit.config.handover import for_hydra, hand_to_hydra
 from expkit.config.schema import GROUPS
 from expkit.config.validation import Composition, check
@@ -20,7 +21,7 @@ from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.monitor import Monitor
 from expkit.job import check_beginning, new_job
 from expkit.launch.signals import StopSignals
-from expkit.lineage import override, with_inherited
+from expkit.lineage import with_inherited
 from expkit.outcome import Outcome, counted, shown
 from expkit.run.directory import RunDirectory
 from expkit.run.logs import LOG_FILE

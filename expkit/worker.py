@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,7 @@ from expkit.core.result import Result
 from expkit.core.trainer import Trainer
 from expkit.job import Job
 from expkit.launch.signals import StopSignals
+from expkit.outcome import shown
 from expkit.run.directory import RunDirectory
 from expkit.run.logs import RunLog
 
@@ -62,6 +64,7 @@ def work(
             run_log.follow(trainer.progress)
             follow(lambda: trainer.progress.step + trainer.evaluator.num_batches)
             begin()
+            run.count_at_least(trainer.progress.seconds_before)
             signals.on_stop(trainer.interrupt)
             result = trainer.fit()
         if result.status == "completed":
@@ -78,7 +81,6 @@ def _trainer(builder: Builder, job: Job) -> Trainer:
         found = _find(builder, config["resume"], "last")
         _go_on(trainer, found, job)
         builder.logger.rewind(trainer.progress.step)
-        log.info("resumed from %s", found.description)
         return trainer
     if config["init_from"] is not None:
         _take_weights(builder, _find(builder, config["init_from"], "best"))
@@ -92,12 +94,14 @@ def _trainer(builder: Builder, job: Job) -> Trainer:
 def _go_on(trainer: Trainer, found: Found, job: Job) -> None:
     """Take over a state; what does not fit is told beside what is other than it was."""
     try:
-        trainer.load_state(found.state)
+        trainer.load_state(found.state, found.description)
     except MismatchError as error:
-        if not job.changes:
-            raise
-        changes = "; ".join(job.changes)
-        raise MismatchError(f"{error}. Other than it was: {changes} (leave that out)") from error
+        if job.asked:
+            raise MismatchError(f"{error}. To go on, leave out {shlex.join(job.asked)}") from error
+        if job.changes:  # a file of the config
+            changes = "; ".join(job.changes)
+            raise MismatchError(f"{error}. Other than it was: {changes}") from error
+        raise
 
 
 def _tell_ranks(builder: Builder, trainer: Trainer) -> None:
@@ -135,7 +139,8 @@ def _evaluate(builder: Builder, evaluator: Evaluator, found: Found) -> Result:
 
 def _find(builder: Builder, path: str, prefer: Literal["last", "best"]) -> Found:
     """The checkpoint at a path: rank 0 reads it, for all."""
-    return builder.driver.group.call_on_main(lambda: find_checkpoint(Path(path), prefer))
+    place = Path(shown(Path(path)))
+    return builder.driver.group.call_on_main(lambda: find_checkpoint(place, prefer))
 
 
 def _take_weights(builder: Builder, found: Found) -> None:

@@ -63,23 +63,26 @@ class Collection:
         self._retire(self._kept, info.step, staying)
 
     def go_back(self, step: int) -> None:
-        """Remove the checkpoints after ``step`` for certain; what has no whole manifest stays.
+        """Clear the checkpoints after ``step`` away for certain.
+
+        Whole ones are removed. Others are set aside: what cannot be read now may be all that is
+        left of the run.
 
         Raises:
             OSError: it could not be done; none is half there.
         """
-        infos = {}
+        later = [path for path in search.candidates(self._root) if search.step_of(path) > step]
+        if not later:
+            return
+        infos = []
         for path in search.candidates(self._root):
-            with suppress(DamageError):
-                infos[path] = search.describe(path)
-        later = [path for path, info in infos.items() if info.step > step]
-        if later:
-            _tell_of_return(step)
-            self._kept = None
-            self._point_into(self._retention.staying(_up_to(step, infos.values())))
-            for path in later:
-                directory.discard(path)
-            sync_directory(self._root)
+            if path not in later:
+                with suppress(DamageError):
+                    infos.append(search.describe(path))
+        self._kept = None
+        self._point_into(self._retention.staying(infos))
+        _clear_away(later, step)
+        sync_directory(self._root)
 
     def _take_over(self) -> dict[int, CheckpointInfo]:
         """Clear away what a killed writer left, and list what is there."""
@@ -123,11 +126,11 @@ class Collection:
         if os.path.lexists(replaced):
             directory.discard(replaced)
         going = sorted(kept.keys() - {info.step for info in staying})
-        if going and going[-1] > step:
-            _tell_of_return(step)
+        there = {old: self.path(old) for old in going if os.path.lexists(self.path(old))}
+        _clear_away([path for old, path in there.items() if old > step], step)
         for old in going:
-            if os.path.lexists(self.path(old)):
-                directory.discard(self.path(old))
+            if old in there and old < step:
+                directory.discard(there[old])
             del kept[old]
 
 
@@ -135,5 +138,21 @@ def _up_to(step: int, infos: Iterable[CheckpointInfo]) -> list[CheckpointInfo]:
     return [info for info in infos if info.step <= step]
 
 
-def _tell_of_return(step: int) -> None:
-    log.warning("the run went back to step %d: removing its later checkpoints", step)
+def _clear_away(later: Iterable[Path], step: int) -> None:
+    """Remove the whole ones of the checkpoints after ``step``, and set the others aside."""
+    is_told = False
+    for path in later:
+        try:
+            search.verify(path)
+        except DamageError as error:
+            place = directory.set_aside(path)
+            log.warning(
+                "the run went back to step %d: its later checkpoint %s is not whole (%s) and is "
+                "set aside as %s",
+                *(step, path, error, place.name),
+            )
+            continue
+        if not is_told:
+            is_told = True
+            log.warning("the run went back to step %d: removing its later checkpoints", step)
+        directory.discard(path)

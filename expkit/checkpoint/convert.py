@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.driver import Driver
-from expkit.core.errors import MismatchError
+from expkit.core.errors import CheckpointError, MismatchError
 
 FRAMEWORKS = ("torch", "paddle", "numpy")
 
@@ -60,19 +60,15 @@ def convert_state(state: Mapping[str, Any], framework: str) -> dict[str, Any]:
         states nothing goes along.
 
     Raises:
+        CheckpointError: see `weights_of`.
         MismatchError: the state does not say what it is of, is of that framework already, or holds
             a linear weight that cannot be converted.
     """
-    origin = _origin(state)
-    source, listed = origin.get("framework"), origin.get("linear_weights")
-    if source not in FRAMEWORKS or not isinstance(listed, list):
-        raise MismatchError(
-            "the checkpoint does not say its framework and which of its weights are those of "
-            "linear layers, as checkpoints of earlier versions do not: it cannot be converted"
-        )
+    model, origin = weights_of(state), _origin(state)
+    source, listed = _known(origin, "framework"), _linear_weights(origin)
     if source == framework:
         raise MismatchError(f"the checkpoint is of {framework} already")
-    weights, linear = _in_common_names(state["model"], list(listed), source)
+    weights, linear = _in_common_names(model, listed, source)
     if "torch" in (source, framework):
         weights |= {path: _transposed(path, weights) for path in linear}
     changed = {"framework": framework, "linear_weights": linear, "converted_from": source}
@@ -85,26 +81,76 @@ def weights_for(driver: Driver, state: Mapping[str, Any]) -> Arrays:
     All ranks call it.
 
     Raises:
-        MismatchError: see `convert_state`; or an array is the weight of a linear layer in one of
-            the two models only.
+        CheckpointError, MismatchError: see `convert_state`; or an array is the weight of a linear
+            layer in one of the two models only.
     """
     if _origin(state).get("framework", driver.framework) != driver.framework:
         state = convert_state(state, driver.framework)
-    weights: Arrays = state["model"]
-    origin = _origin(state)
+    weights, origin = weights_of(state), _origin(state)
     if "converted_from" not in origin:
         return weights
-    paths, linear = list(driver.model_state()), set(origin["linear_weights"])
+    source, linear = _known(origin, "converted_from"), set(_linear_weights(origin))
+    paths = list(driver.model_state())
     fitted = _in_names_of(paths, weights, linear, driver.framework)
     common = [path for path in paths if path in fitted]
-    _check_kinds(common, linear, set(driver.linear_weights()), origin["converted_from"])
+    _check_kinds(common, linear, set(driver.linear_weights()), source)
     return fitted
 
 
+def weights_of(state: Mapping[str, Any]) -> Arrays:
+    """The weights in a state tree: an array by each parameter path.
+
+    Raises:
+        CheckpointError: there is something else.
+    """
+    model = state.get("model")
+    if not isinstance(model, dict):
+        raise CheckpointError(f"the checkpoint holds no weights: model is {_kind(model)}")
+    for path, array in model.items():
+        if not isinstance(array, np.ndarray):
+            raise CheckpointError(
+                f"the checkpoint holds no weights: {path!r:.80} in model is {_kind(array)}, "
+                "where an array should be"
+            )
+    return model
+
+
+def _kind(value: Any) -> str:
+    return "absent" if value is None else f"of type {type(value).__name__}"
+
+
 def _origin(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a state says of where it comes from: nothing in those of earlier versions."""
-    origin: Mapping[str, Any] = state.get("origin", {})
+    """What a state says of where it comes from: nothing in those of earlier versions.
+
+    Raises:
+        MismatchError: it is something else.
+    """
+    origin = state.get("origin", {})
+    if not isinstance(origin, Mapping):
+        raise _unknown_origin()
     return origin
+
+
+def _known(origin: Mapping[str, Any], key: str) -> str:
+    """A framework that an origin names."""
+    name = origin.get(key)
+    if name not in FRAMEWORKS:
+        raise _unknown_origin()
+    return str(name)
+
+
+def _linear_weights(origin: Mapping[str, Any]) -> list[str]:
+    listed = origin.get("linear_weights")
+    if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+        raise _unknown_origin()
+    return listed
+
+
+def _unknown_origin() -> MismatchError:
+    return MismatchError(
+        "the checkpoint does not say its framework and which of its weights are those of linear "
+        "layers, as checkpoints of earlier versions do not: it cannot be converted"
+    )
 
 
 def _transposed(path: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -167,7 +213,7 @@ def _in_names_of(
         parts = [prefix + part for part in _PACKED.get(name, ())]
         if parts and all(part in rest for part in parts):
             arrays = [_packable(rest.pop(part), framework) for part in parts]
-            fitted[path] = np.concatenate(arrays)
+            fitted[path] = _packed(path, arrays)
     for path in [path for path in rest if _split(path)[1] == _COUNT]:
         if f"{_split(path)[0]}_mean" in taken:
             del rest[path]
@@ -177,6 +223,14 @@ def _in_names_of(
 def _packable(array: NDArray[Any], framework: str) -> NDArray[Any]:
     """A projection or its bias as PyTorch's attention packs it: (out, in)."""
     return array if framework == "torch" else array.T
+
+
+def _packed(path: str, arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    try:
+        return np.concatenate(arrays)
+    except (TypeError, ValueError) as error:
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise MismatchError(f"{path} cannot be made of arrays of shape {shapes}") from error
 
 
 def _check_kinds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _MANIFEST_LIMIT_BYTES = 4 << 20  # for 20,000 ranks; read as JSON it takes 25 times as much
 REPLACED = ".replaced"
+DAMAGED = ".damaged"
 
 
 def write(
@@ -111,6 +113,22 @@ def discard(path: Path) -> None:
             doomed.unlink()
     except OSError as error:
         log.warning("%s does not count any more, but could not be removed: %s", doomed, error)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what may hold a checkpoint, for people to look at: it is not searched any more.
+
+    Returns:
+        Where it is now: ``step-00000135.damaged``, numbered where that is taken.
+
+    Raises:
+        OSError: it could not be renamed; it is as it was.
+    """
+    place, numbers = path.with_name(path.name + DAMAGED), itertools.count(2)
+    while os.path.lexists(place):
+        place = path.with_name(f"{path.name}{DAMAGED}-{next(numbers)}")
+    path.rename(place)
+    return place
 
 
 def read_manifest(path: Path) -> Manifest:

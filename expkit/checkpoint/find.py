@@ -115,10 +115,17 @@ def check_bare(root: Path) -> None:
 
 
 def _root(path: Path) -> Path | None:
-    """The directory of checkpoints that a path leads to; None where it is one checkpoint."""
+    """The directory of checkpoints that a path leads to; None where it is one checkpoint.
+
+    Raises:
+        CheckpointError: the path cannot be looked at.
+    """
     inner = path / CHECKPOINTS_DIRECTORY
-    if inner.is_dir() or (path / STATUS_FILE).is_file():
-        return inner
-    if (path / MANIFEST_FILE).is_file() or path in search.candidates(path.parent):
-        return None
+    try:
+        if inner.is_dir() or (path / STATUS_FILE).is_file():
+            return inner
+        if (path / MANIFEST_FILE).is_file() or path in search.candidates(path.parent):
+            return None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be looked at: {error.strerror}") from error
     return path

@@ -85,9 +85,6 @@ class Manifest:
                 raise DamageError(f"has format {content['format']}; this version reads {FORMAT}")
             if _render(content) != text:
                 raise DamageError(f"{MANIFEST_FILE} does not match its checksum {checksum[:12]!r}")
-            files = tuple(_entry(entry) for entry in content["files"])
-            if len({entry.name for entry in files}) < len(files):
-                raise ValueError("it names a file twice")
             return cls(
                 step=int(content["step"]),
                 epoch=int(content["epoch"]),
@@ -96,7 +93,10 @@ class Manifest:
                 files=_entries(content["files"]),
                 origin=dict(content.get("origin", {})),
             )
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (
+            *(LookupError, TypeError, ValueError, AttributeError),
+            *(OverflowError, RecursionError),  # numbers that no float holds, depth
+        ) as error:
             message = f"{MANIFEST_FILE} cannot be read ({type(error).__name__}: {error})"
             raise DamageError(message) from error
 

@@ -30,8 +30,7 @@ class Pointers:
     def set(self, which: Where, info: CheckpointInfo | None) -> None:
         """Write a file where what it says changes; None removes it.
 
-        Raises:
-            OSError: it could not be written; the old one is as it was.
+        One that cannot be written is told, and tried again the next time.
         """
         file = self._file(which)
         if info is None:
@@ -41,11 +40,16 @@ class Pointers:
             text = json.dumps({"checkpoint": name, "step": info.step, "score": info.score}) + "\n"
         if self._written.get(which, "") == text:
             return
-        if text is None:
-            file.unlink(missing_ok=True)
+        try:
+            if text is None:
+                file.unlink(missing_ok=True)
+            else:
+                write_atomically(file, text.encode())
+        except OSError as error:
+            reason = error.strerror
+            log.warning("%s is out of date, for it cannot be written: %s", file, reason)
         else:
-            write_atomically(file, text.encode())
-        self._written[which] = text
+            self._written[which] = text
 
     def check(self, which: Where, info: CheckpointInfo) -> None:
         """Say so where a file names another checkpoint than the one that was found."""

@@ -27,6 +27,11 @@ def name_of(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def step_of(path: Path) -> int:
+    """The step that a candidate's name tells; what it holds may be another."""
+    return int(path.name.removesuffix(directory.REPLACED).removeprefix("step-"))
+
+
 def candidates(root: Path) -> list[Path]:
     """All below ``root`` that is named like a checkpoint, the latest step first, whatever it is."""
     try:
@@ -39,6 +44,14 @@ def candidates(root: Path) -> list[Path]:
     matches = [match for match in map(_NAME.fullmatch, names) if match]
     matches.sort(key=lambda match: (int(match[1]), match[2] is None), reverse=True)
     return [root / match[0] for match in matches]
+
+
+def newest_step(root: Path) -> int | None:
+    """The step of the newest checkpoint with a whole manifest; None where there is none."""
+    for path in candidates(root):
+        with suppress(DamageError):
+            return describe(path).step
+    return None
 
 
 def describe(path: Path) -> CheckpointInfo:
@@ -98,7 +111,7 @@ def load_named(path: Path) -> tuple[dict[str, Any], CheckpointInfo]:
 
 
 def _info(path: Path, manifest: Manifest) -> CheckpointInfo:
-    match = _NAME.fullmatch(path.name)
-    if match is None or int(match[1]) != manifest.step:
+    name = name_of(manifest.step)
+    if path.name.removesuffix(directory.REPLACED) != name:
         raise DamageError(f"it holds step {manifest.step}, which is not its name")
     return manifest.info(path)

@@ -37,8 +37,8 @@ class CheckpointStore(Store):
 
     A save at a step that was saved before replaces that checkpoint, score included. A save at a
     step earlier than others means that the run went back and goes another way: the later ones are
-    then removed. Damaged checkpoints are passed over, and what has no whole
-    manifest is never removed.
+    then removed. Damaged checkpoints are passed over; of the later ones, those that cannot be read
+    are not removed but renamed (``step-00000135.damaged``), and what has no whole manifest stays.
 
     Args:
         root: made at the first save; reading changes nothing on the disk.
@@ -146,7 +146,7 @@ class CheckpointStore(Store):
         self._writer.poll()
 
     def go_back(self, step: int) -> None:
-        """See `Store.go_back`. They are gone from the disk for certain; damaged ones stay.
+        """See `Store.go_back`. Whole ones are gone from the disk for certain, others set aside.
 
         Raises:
             CheckpointError: the later ones cannot be removed.

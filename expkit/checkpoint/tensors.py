@@ -125,7 +125,14 @@ def decode(parts: Mapping[str, bytes]) -> dict[str, Any]:
         }
         if ranks:
             tree["ranks"] = ranks
-    except (LookupError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        SafetensorError,
+    ) as error:
         raise DamageError(f"it holds no state tree ({type(error).__name__}: {error})") from error
     return tree
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from expkit.config.kinds import Bounds, DurationSyntax, Matches, Only, PeriodSyntax
 
 Count = Annotated[int, Bounds(ge=0)]
+AtLeastOne = Annotated[int, Bounds(ge=1)]
 Size = Annotated[int, Bounds(ge=1, le=10**9)]
 Positive = Annotated[float, Bounds(gt=0)]
 NonNegative = Annotated[float, Bounds(ge=0)]
@@ -78,7 +79,7 @@ class CheckpointConfig:
 
     _target_: Target = "expkit.checkpoint.CheckpointStore"
     save_every: PeriodText | None = "1ep"
-    keep_last: Count | None = 2
+    keep_last: AtLeastOne | None = 2
     keep_best: Count | None = 1
     background: bool = True
     on_error: Literal["raise", "warn"] = "raise"

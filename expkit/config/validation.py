@@ -29,6 +29,7 @@ class Composition:
         files: the file that each group's option comes from, for messages.
         notes: lines to be shown to the user once, such as which of their files stands before one of
             expkit's.
+        config_dir: the further directory with the user's options.
     """
 
     config: dict[str, Any]
@@ -37,6 +38,7 @@ class Composition:
     hydra: Mapping[str, Any]
     files: Mapping[str, str]
     notes: tuple[str, ...]
+    config_dir: str | None = None
 
 
 def check(
@@ -80,4 +82,4 @@ def check(
         for each in assignments
         if each.key.startswith("hydra.")
     }
-    return Composition(config, choices, tuple(overrides), hydra, files, notes)
+    return Composition(config, choices, tuple(overrides), hydra, files, notes, config_dir)

@@ -21,11 +21,15 @@ from expkit.run.logs import LOG_FILE, RANK_LOGS_DIRECTORY
 from expkit.run.names import check_name, to_name
 from expkit.run.provenance import ProvenanceReader
 from expkit.run.records import METRICS_FILE
+from expkit.run.regular import check_entries
 from expkit.run.status import STATUS_FILE, StatusFile
 
 CONFIG_FILE = "config.yaml"
 OVERRIDES_FILE = "overrides.yaml"
 CHECKPOINTS_DIRECTORY = "checkpoints"
+
+_FILES = (CONFIG_FILE, OVERRIDES_FILE, STATUS_FILE, METRICS_FILE, CSV_FILE, LOG_FILE)
+_DIRECTORIES = (CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY, RANK_LOGS_DIRECTORY)
 
 log = logging.getLogger(__name__)
 
@@ -117,10 +121,10 @@ class RunDirectory:
         """The directory of an earlier run.
 
         Raises:
-            RunDirectoryError: it is none, or a link in it leads out of it.
+            RunDirectoryError: it is none, or something in it leads out of it or is no file.
         """
         run = cls(path.resolve())
-        _refuse_links(run.path)
+        check_entries(run.path, _FILES, _DIRECTORIES)
         run.info()
         return run
 
@@ -204,6 +208,10 @@ class RunDirectory:
         self._clock, self._seconds_before = WallClock(), before.get("seconds", 0.0)
         return before
 
+    def count_at_least(self, seconds: float) -> None:
+        """Count those of a training that goes on: a part that was killed has kept none itself."""
+        self._seconds_before = max(self._seconds_before, round(seconds, 3))
+
     def complete(self, result: Mapping[str, Any]) -> None:
         """Enter the status ``completed``.
 
@@ -268,15 +276,6 @@ def _make_unique(wanted: Path) -> Path:
     except OSError as error:
         raise _refusal(wanted, error) from error
     return path
-
-
-def _refuse_links(path: Path) -> None:
-    """A run that came from elsewhere must not make us read or write outside of it."""
-    files = (CONFIG_FILE, OVERRIDES_FILE, STATUS_FILE, METRICS_FILE, CSV_FILE, LOG_FILE)
-    for name in (*files, CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY, RANK_LOGS_DIRECTORY):
-        entry = path / name
-        if entry.is_symlink() and not entry.resolve().is_relative_to(path):
-            raise RunDirectoryError(f"{entry} is a link that leads out of the run directory")
 
 
 def _refusal(path: Path, error: OSError) -> RunDirectoryError:

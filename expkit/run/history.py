@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,16 @@ import yaml
 
 from expkit.core.errors import ConfigError, Problem, RunDirectoryError
 from expkit.run.directory import CHECKPOINTS_DIRECTORY, CONFIG_FILE, OVERRIDES_FILE
+from expkit.run.regular import read_regular
 from expkit.run.status import STATUS_FILE
 
+PLACES_OF_RUNS = tuple(f"{above}/{STATUS_FILE}" for above in ("*", "*/*", "*/*/*"))
+"""Below an output directory: by ``hydra.run.dir``, by day, and the jobs of a sweep."""
 CONVERTED_DIRECTORY = "converted"
 """Where in a run its weights go that were converted for another framework."""
 
+_LIMIT_BYTES = 2 << 20
+_MOST_DEPTH = 100
 _OF_THE_COMMAND = frozenset(("task", "resume", "init_from", "output_dir", "hydra"))
 """What an earlier command said of itself."""
 _OF_TRAINING = frozenset(("tags", "optimizer", "schedule", "callbacks", "checkpoint", "logger"))
@@ -58,12 +65,13 @@ def trainings(root: Path) -> list[Path]:
     What ``run.json`` says decides, not the times of files or their names.
     """
     begun = []
-    for file in (*root.glob(f"*/*/{STATUS_FILE}"), *root.glob(f"*/*/*/{STATUS_FILE}")):
+    for file in chain.from_iterable(map(root.glob, PLACES_OF_RUNS)):
         try:
-            info = json.loads(file.read_bytes())
+            info = json.loads(read_regular(file))
             if info["task"] == "train":
-                begun.append((str(info["created"]), str(file.parent)))
-        except (OSError, ValueError, LookupError, TypeError):
+                moment = datetime.fromisoformat(info["created"]).timestamp()
+                begun.append((moment, str(file.parent)))
+        except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
             continue  # never started, or damaged: it is not what is meant
     return [Path(path) for _, path in sorted(begun, reverse=True)]
 
@@ -114,7 +122,7 @@ def saved_overrides(run: Path) -> list[str]:
         RunDirectoryError: it is damaged, or missing from a run.
     """
     file = run / OVERRIDES_FILE
-    if not file.is_file():
+    if not file.exists():
         if (run / CONFIG_FILE).is_file():
             raise RunDirectoryError(f"{file} is missing: what the run was made from is not known")
         return []
@@ -134,6 +142,8 @@ def saved_config(run: Path) -> dict[str, Any]:
     config = _read_yaml(file)
     if not isinstance(config, dict):
         raise RunDirectoryError(f"{file} is damaged: it holds no config")
+    if not isinstance(config.get("init_from"), str | None):
+        raise RunDirectoryError(f"{file} is damaged: init_from is no path")
     return config
 
 
@@ -150,7 +160,7 @@ def changed_keys(before: Any, after: Any, key: str = "") -> Iterator[str]:
 
 def _as_written(value: Any) -> str:
     """A value as a command line has it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def key_of(override: str) -> str:
@@ -164,6 +174,25 @@ def _group(key: str) -> str:
 
 def _read_yaml(file: Path) -> Any:
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = read_regular(file, _LIMIT_BYTES).decode()
+        _check_yaml(text)
+        return yaml.safe_load(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RunDirectoryError(f"{file} cannot be read: {str(error).splitlines()[0]}") from error
+        raise RunDirectoryError(f"{file} cannot be read: {_reason(error)}") from error
+
+
+def _check_yaml(text: str) -> None:
+    """Refuse what no run writes and what could grow beyond measure: aliases, great depth."""
+    depth = 0
+    for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it holds an alias")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    return (text or type(error).__name__).splitlines()[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from expkit.run.atomic import write_atomically
+from expkit.run.regular import read_regular
 
 
 class LineFile:
@@ -49,10 +50,14 @@ class LineFile:
 
 
 def keep_lines(path: Path, wanted: Callable[[bytes], bool]) -> None:
-    """Keep those lines of a file that are whole and wanted, atomically; absent stays absent."""
+    """Keep those lines of a file that are whole and wanted, atomically; absent stays absent.
+
+    Raises:
+        OSError: it cannot be read or written, or is no regular file; it is as it was.
+    """
     if not path.exists():
         return
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_regular(path).splitlines(keepends=True)
     kept = [line for line in lines if line.endswith(b"\n") and wanted(line)]
     if len(kept) < len(lines):
         write_atomically(path, b"".join(kept))

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from expkit.core.errors import RunDirectoryError
+from expkit.run.regular import read_regular
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +62,9 @@ class RunLock:
         if pid is not None:
             return f"process {pid} on {socket.gethostname()}"
         try:
-            info = json.loads(self._status_file.read_bytes())
+            info = json.loads(read_regular(self._status_file))
             return f"process {info['pid']} on {info['host']}"
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return "another process"
 
 

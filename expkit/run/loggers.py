@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from expkit.core.errors import RunDirectoryError
 from expkit.core.logger import Logger, Split
 
 log = logging.getLogger(__name__)
@@ -103,10 +104,18 @@ class LoggerGroup(Logger):
         self._each("close")
 
     def rewind(self, step: int) -> None:
-        """Let the loggers that write files forget what came after ``step``."""
+        """Let the loggers that write files forget what came after ``step``.
+
+        Raises:
+            RunDirectoryError: one of them cannot.
+        """
         for logger in self.loggers:
             if isinstance(logger, FileLogger):
-                logger.rewind(step)
+                try:
+                    logger.rewind(step)
+                except OSError as error:
+                    message = f"cannot take back what {logger.path} holds after step {step}"
+                    raise RunDirectoryError(f"{message}: {error.strerror or error}") from error
 
     def describe(self, config_text: str, settings: Mapping[str, Any]) -> None:
         """Tell the loggers that show it what the run is made from; see `Describing`."""

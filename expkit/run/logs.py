@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import sys
@@ -61,6 +62,8 @@ class RunLog:
         self._place = _PlaceFilter(rank)
         try:
             self.path.parent.mkdir(exist_ok=True)
+            if self.path.is_fifo():  # it would wait for a reader
+                raise OSError(errno.EINVAL, "Is a pipe")
             file = _FileHandler(self.path)
         except OSError as error:
             raise RunDirectoryError(f"cannot open {self.path}: {error.strerror}") from error

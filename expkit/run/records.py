@@ -18,6 +18,7 @@ from expkit.core.logger import Split
 from expkit.run.clock import WallClock
 from expkit.run.lines import LineFile, keep_lines
 from expkit.run.loggers import FileLogger
+from expkit.run.regular import read_regular
 from expkit.run.strict_json import encode_line
 
 METRICS_FILE = "metrics.jsonl"
@@ -75,7 +76,7 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         return []
     records: list[Record] = []
-    lines = path.read_bytes().splitlines()
+    lines = read_regular(path).splitlines()
     for number, line in enumerate(lines, 1):
         record = _parse(line)
         if record is not None:
@@ -100,9 +101,15 @@ def _parse(line: bytes) -> Record | None:
     try:
         entry = json.loads(line)
         metrics = {name: _number(value) for name, value in entry["metrics"].items()}
-        return Record(entry["step"], entry["epoch"], entry["time"], entry["split"], metrics)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        record = Record(entry["step"], entry["epoch"], entry["time"], entry["split"], metrics)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+    is_whole = (
+        type(record.step) is type(record.epoch) is int
+        and isinstance(record.time, int | float)
+        and isinstance(record.split, str)
+    )
+    return record if is_whole else None
 
 
 def _number(value: float | str) -> float:

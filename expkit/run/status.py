@@ -10,9 +10,20 @@ from typing import Any
 
 from expkit.core.errors import RunDirectoryError
 from expkit.run.atomic import write_atomically
+from expkit.run.regular import read_regular
 from expkit.run.strict_json import encode_document
 
 STATUS_FILE = "run.json"
+
+_LIMIT_BYTES = 16 << 20
+_KINDS: dict[str, tuple[type, ...]] = {
+    "status": (str,),
+    "started": (str,),
+    "resumed": (list,),
+    "seconds": (int, float),
+    "result": (dict, type(None)),
+}
+"""What is read again; of these only the status is there from the beginning."""
 
 
 class StatusFile:
@@ -63,12 +74,17 @@ class StatusFile:
 
     def _load(self) -> dict[str, Any]:
         try:
-            fields = json.loads(self.path.read_bytes())
+            fields = json.loads(read_regular(self.path, _LIMIT_BYTES))
         except OSError as error:
             message = f"{self.path.parent} is not a run directory: {STATUS_FILE}: {error.strerror}"
             raise RunDirectoryError(message) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunDirectoryError(f"{self.path} is damaged: {error}") from error
         if not isinstance(fields, dict):
             raise RunDirectoryError(f"{self.path} is damaged: it holds no JSON object")
+        for key, kinds in _KINDS.items():
+            if key in fields and not isinstance(fields[key], kinds):
+                raise RunDirectoryError(f"{self.path} is damaged: {key} is {fields[key]!r:.60}")
+        if "status" not in fields:
+            raise RunDirectoryError(f"{self.path} is damaged: it holds no status")
         return fields

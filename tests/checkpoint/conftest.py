@@ -25,7 +25,7 @@ def _tree(number: int) -> Tree:
     return {
         "model": weights,
         "optimizer": {"default": moments},
-        "trainer": {"progress": {"step": number}, "best": {"score": None}},
+        "trainer": {"number": number, "best": {"score": None}},
         "schedules": [{"wait": number}, {}],
         "callbacks": {"average": {"0.bias": weights["0.bias"] / 2}},
         "ranks": {

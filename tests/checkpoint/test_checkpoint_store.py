@@ -358,11 +358,11 @@ def test_a_checkpoint_that_stepped_aside_is_found_and_settled(make, root, save, 
         save(other, 5, number=2)
         other.close()
         (root / "elsewhere" / "step-00000005").rename(root / "step-00000005")
-    assert make().load("last")[0]["trainer"]["progress"]["step"] == (2 if came else 1)
+    assert make().load("last")[0]["trainer"]["number"] == (2 if came else 1)
     save(make(keep_last=2), 10)
     assert steps(root) == [5, 10]
     state, _ = make().load(root / "step-00000005")
-    assert state["trainer"]["progress"]["step"] == (2 if came else 1)
+    assert state["trainer"]["number"] == (2 if came else 1)
 
 
 # -- damage ----------------------------------------------------------------------------------------

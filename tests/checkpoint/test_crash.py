@@ -121,7 +121,7 @@ def test_a_kill_at_any_call_costs_no_checkpoint(memory_path, save, tree, assert_
         shutil.copytree(before, root)
         code = exit_code(fork(partial(work, root, number)))
         state, _ = CheckpointStore(root).load("last")
-        steps_seen.append(state["trainer"]["progress"]["step"])
+        steps_seen.append(state["trainer"]["number"])
         assert_same(state, tree(steps_seen[-1]))
         assert CheckpointStore(root).best().step == 5
         store = CheckpointStore(root, keep_last=1, background=False)
@@ -273,7 +273,7 @@ def test_a_loss_of_power_costs_no_checkpoint(memory_path, save, tree, assert_sam
                 place.write_bytes(content)
             if saved is not None:
                 state, info = CheckpointStore(root).load("last")
-                number = state["trainer"]["progress"]["step"]
+                number = state["trainer"]["number"]
                 assert number >= saved
                 assert info.step == saves[number][0]
                 assert_same(state, tree(number))

@@ -214,3 +214,16 @@ def test_links_are_removed_and_never_followed(root, tmp_path, save):
     assert sorted(path.name for path in root.iterdir()) == ["last.json", "step-00000020"]
     assert (outside / "precious").read_text() == "stays"
     assert sorted(path.name for path in outside.iterdir()) == ["precious"]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *({"step": float("inf")}, {"epoch": float("-inf")}, {"step": float("nan")}),
+        *({"score": 10**400}, {"metrics": {"accuracy": 10**400}}, {"metrics": [1]}),
+    ],
+)
+def test_numbers_that_are_none_of_a_run_are_damage(about):
+    content = {"step": 5, "epoch": 0, "metrics": {}, "score": None, "files": (), **about}
+    with pytest.raises(DamageError, match=r"MANIFEST\.json cannot be read"):
+        Manifest.from_bytes(Manifest(**content).to_bytes())

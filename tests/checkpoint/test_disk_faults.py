@@ -71,7 +71,7 @@ def test_an_error_at_any_call_fails_the_save_and_nothing_else(
         if not came():
             break
         state, _ = CheckpointStore(root).load("last")
-        number_kept = state["trainer"]["progress"]["step"]
+        number_kept = state["trainer"]["number"]
         assert_same(state, tree(number_kept))
         if failed:
             assert f"{root}/step-{step:08d}" in message
@@ -279,3 +279,15 @@ def test_a_full_disk_keeps_what_was_there(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.endswith("all done\n"), done.stdout + done.stderr
     assert re.search(r"needs 4\d{6} bytes and 4 files, free are \d+ bytes and 0 files", done.stdout)
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_a_pointer_that_cannot_be_written_costs_no_checkpoint(tmp_path, save, caplog, which):
+    (tmp_path / f"{which}.json").mkdir()
+    store = CheckpointStore(tmp_path, keep_last=1)
+    save(store, 5, 0.5)
+    save(store, 10, 0.6)
+    assert store.last().step == 10
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000010"]
+    assert f"{which}.json is out of date, for it cannot be written: Is a directory" in caplog.text
+    store.close()

@@ -38,6 +38,10 @@ def steps(root):
     return sorted(int(path.name[5:]) for path in root.glob("step-*"))
 
 
+def names(root):
+    return sorted(path.name for path in root.glob("step-*"))
+
+
 def pointed(root):
     texts = {which: (root / f"{which}.json").read_text() for which in ("last", "best")}
     return {which: json.loads(text)["step"] for which, text in texts.items()}
@@ -104,11 +108,57 @@ def test_a_store_that_has_saved_may_go_back_too(store, root, save):
     assert pointed(root) == {"last": 22, "best": 22}
 
 
-def test_damaged_ones_stay_where_they_are(store, root):
-    damage(root / "step-00000020", "MANIFEST.json")
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.safetensors"])
+def test_later_ones_that_cannot_be_read_are_set_aside_and_not_removed(store, root, caplog, name):
+    damage(root / "step-00000005")
+    damage(root / "step-00000020", name)
+    before = content(root / "step-00000020")
     store.go_back(10)
-    assert steps(root) == [5, 10, 20]
-    assert store.load("last")[1].step == 10
+    assert names(root) == ["step-00000005", "step-00000010", "step-00000020.damaged"]
+    kept = {path.name: text for path, text in content(root / "step-00000020.damaged").items()}
+    assert kept == {path.name: text for path, text in before.items()}
+    assert caplog.text.count("step-00000020 is not whole") == 1
+    assert f"({name} does not match" in caplog.text
+    assert "is set aside as step-00000020.damaged" in caplog.text
+    assert pointed(root) == {"last": 10, "best": 5}
+
+
+def test_what_was_set_aside_never_counts_again_and_has_a_name_of_its_own(root, save):
+    store = CheckpointStore(root, keep_last=None)
+    for _ in range(3):
+        save(store, 20, 0.99)
+        damage(root / "step-00000020")
+        store.go_back(10)
+        assert (store.last().step, store.best().step) == (10, 5)
+    aside = ["step-00000020.damaged", "step-00000020.damaged-2", "step-00000020.damaged-3"]
+    assert names(root) == ["step-00000005", "step-00000010", *aside]
+    save(store, 12, 0.3)
+    assert names(root) == ["step-00000005", "step-00000010", "step-00000012", *aside]
+    store.close()
+
+
+def test_a_disk_that_fails_to_read_costs_no_checkpoint(store, root, monkeypatch):
+    read = directory._read
+
+    def broken(at, name, limit):
+        if name == "model.safetensors" and limit == size:
+            raise manifest.DamageError(f"{name} cannot be read (Input/output error)")
+        return read(at, name, limit)
+
+    size = (root / "step-00000020/model.safetensors").stat().st_size
+    monkeypatch.setattr(directory, "_read", broken)
+    store.go_back(10)
+    monkeypatch.undo()
+    assert not {"step-00000015", "step-00000020"} & set(names(root))
+    (root / "step-00000020.damaged").rename(root / "step-00000020")
+    assert store.last().step == 20
+
+
+def test_a_save_of_an_earlier_step_sets_aside_too(store, root, save):
+    damage(root / "step-00000020")
+    save(store, 12, 0.3)
+    kept = ["step-00000005", "step-00000010", "step-00000012"]
+    assert names(root) == [*kept, "step-00000020.damaged"]
 
 
 def test_one_that_stepped_aside_goes_with_the_others(store, root):
@@ -124,6 +174,19 @@ def test_what_cannot_be_removed_is_an_error_in_words(store, root, monkeypatch):
     monkeypatch.setattr(directory, "discard", refuse)
     with pytest.raises(CheckpointError, match=f"after step 10 from {root}: Read-only"):
         store.go_back(10)
+
+
+@pytest.mark.parametrize("name", ["step-20", "step-000000020", "step-٠٠٠٠٠٠٢٠"])
+def test_a_checkpoint_counts_by_its_own_name_only(store, root, save, caplog, name):
+    (root / "step-00000020").rename(root / name)
+    assert store.last().step == 15
+    assert "it holds step 20, which is not its name" in caplog.text
+    assert search.newest_step(root) == 15
+    store.go_back(10)
+    assert names(root) == sorted(["step-00000005", "step-00000010", f"{name}.damaged"])
+    caplog.clear()
+    save(store, 12, 0.3)
+    assert not caplog.text
 
 
 # -- what is not trusted ---------------------------------------------------------------------------

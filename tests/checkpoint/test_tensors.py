@@ -217,3 +217,9 @@ def test_files_that_hold_no_tree_are_damage(damage):
 def test_a_number_with_too_many_digits_is_refused():
     with pytest.raises(CheckpointError, match=r"state\.json cannot hold the state"):
         encode({"n": 10**5000})
+
+
+def test_a_rank_s_file_of_another_shape_is_damage():
+    parts = {"state.json": b"{}", "rank-0000.json": b'{"tree": {}, "arrays": []}'}
+    with pytest.raises(DamageError, match="holds no state tree"):
+        decode(parts)

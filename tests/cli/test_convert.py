@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from safetensors.numpy import load_file
 
 from expkit.checkpoint import CheckpointStore
+from expkit.command_line import override
 from tests.cli.conftest import SMALL, config, info, tree
 
 MODEL = ("model.hidden=[6,6]", "model.norm=layer")
@@ -48,6 +52,25 @@ def test_the_best_weights_are_written_beside_the_run_transposed(command, run):
         "whole",
         "last, best",
     ]
+
+
+def test_the_command_it_prints_runs_wherever_the_weights_lie(command, run, monkeypatch):
+    place = "a b,c/ü's=[${x}] \\"
+    done = command("convert", str(run), "--to", "torch", "--output", place)
+    assert done.code == 0, done.text
+    assert f"wrote    {shlex.quote(place)}, torch\n" in done.out
+    (line,) = (line for line in done.out.splitlines() if line.startswith("use it   "))
+    words = shlex.split(line.removeprefix("use it   "))
+    assert words[:3] == ["python", "-m", "expkit"]
+    assert words[-1] == "..."
+    overrides = [OverridesParser.create().parse_override(text) for text in words[3:-1]]
+    assert {each.key_or_group: each.value() for each in overrides} == {
+        "driver": "torch",
+        "init_from": place,
+    }
+    assert command("convert", place, "--to", "numpy", "--output", "kept here/ü,").code == 0
+    begun = command(SMALL, override("init_from", "kept here/ü,"))
+    assert begun.code == 0, begun.text
 
 
 def test_the_last_or_a_single_checkpoint_can_be_converted(command, run):

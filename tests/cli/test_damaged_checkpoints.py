@@ -117,7 +117,7 @@ def test_a_newest_checkpoint_that_is_half_written_is_passed_over(
     cut(broken / "checkpoints/step-00000015")
     done = command("resume=latest", "callbacks.probe.what=none")
     assert done.code == 0, done.text
-    assert "going on after step 10" in done.out
+    assert "step 10), epoch" in done.out
     (warning,) = [line for line in warnings(done) if "skipped" in line]
     assert "checkpoints/step-00000015: MANIFEST.json" in warning
     assert_ends_like(broken, straight)
@@ -147,7 +147,7 @@ def test_a_flipped_bit_costs_one_checkpoint_and_one_warning(go_on, broken, strai
     flip(file, random.Random(name).randrange(file.stat().st_size))
     done = go_on(broken)
     assert done.code == 0, done.text
-    assert "going on after step 10" in done.out
+    assert "step 10), epoch" in done.out
     (warning,) = [line for line in warnings(done) if "skipped" in line]
     assert f"step-00000015: {name}" in warning
     assert_ends_like(broken, straight)
@@ -187,7 +187,7 @@ def test_what_a_pointer_says_does_not_decide(go_on, broken, straight, tmp_path, 
     untouched = outside.read_text()
     done = go_on(broken)
     assert done.code == 0, done.text
-    assert "going on after step 15" in done.out
+    assert "step 15), epoch" in done.out
     assert [line for line in warnings(done) if "last.json" in line and "ignored" in line]
     assert_ends_like(broken, straight)
     assert outside.read_text() == untouched
@@ -205,7 +205,7 @@ def test_neither_clocks_nor_file_times_decide(go_on, broken, straight, monkeypat
     monkeypatch.setattr(time, "time", lambda: now() - 86_400)
     done = go_on(broken)
     assert done.code == 0, done.text
-    assert "going on after step 15" in done.out
+    assert "step 15), epoch" in done.out
     assert_ends_like(broken, straight)
     assert seconds < info(broken)["seconds"] < seconds + 60
     assert not re.search(r"-\d+:\d\d|-\d+(\.\d+)? s\b", done.text)

@@ -86,6 +86,10 @@ def test_a_full_disk_in_a_mount_is_only_told_where_the_config_says_so(project, d
     store = CheckpointStore(kept / "checkpoints")
     assert (store.last().step, store.best().step) == (5, 5)
     assert not list(kept.rglob("*.tmp"))
+    again = project.process(f"resume={kept}")  # where there is room
+    assert again.code == 0, again.text
+    assert "its end is in no checkpoint" in again.text
+    assert CheckpointStore(kept / "checkpoints").last().step == 10
 
 
 def test_what_a_failed_save_means_is_one_of_two(command):

@@ -43,7 +43,7 @@ def test_a_run_goes_on_from_its_own_checkpoint_past_a_hostile_one(command, run, 
     done = command(f"resume={run}")
     assert done.code == 0, done.text
     assert f"checkpoints/{NAME}: " in done.text
-    assert "going on after step 3" in done.out
+    assert "step 3), epoch" in done.out
     assert [record.step for record in records(run)] == list(range(1, 11))
     assert not mark.exists()
 

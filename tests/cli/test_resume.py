@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from expkit.lineage import override
+from expkit.command_line import override
 from expkit.run.history import changed_keys, trainings
 from tests.cli.conftest import SMALL, config, info, overrides, records, tree, weights
 
@@ -113,6 +113,25 @@ def test_latest_looks_where_the_runs_are_made(command, project):
     assert done.code == 0, done.text
 
 
+def test_latest_sees_a_run_whose_directory_was_named(command, project):
+    interrupted(command, project)
+    assert command(SMALL, *STOP, "hydra.run.dir=outputs/a").code == 143
+    done = command("resume=latest")
+    assert done.code == 0, done.text
+    assert info(project.path / "outputs/a")["result"]["steps"] == 10
+    done = command(SMALL, "init_from=latest")
+    assert "weights from outputs/a (best" in done.out
+
+
+def test_the_latest_is_told_by_the_moment_whatever_the_time_zone(tmp_path):
+    moments = {"a": "2026-10-25T02:30:00+02:00", "b": "2026-10-25T02:10:00+01:00", "c": "soon"}
+    for place, moment in moments.items():
+        (tmp_path / place).mkdir()
+        text = json.dumps({"task": "train", "created": moment})
+        (tmp_path / place / "run.json").write_text(text)
+    assert trainings(tmp_path) == [tmp_path / "b", tmp_path / "a"]
+
+
 def test_a_job_of_a_sweep_can_be_the_latest(tmp_path):
     moments = {"d/a": "2026-01-03", "d/s/000-x": "2026-01-04", "d/s/001-y": "2026-01-02"}
     for place, moment in moments.items():
@@ -141,7 +160,8 @@ def test_latest_without_any_run_to_go_on_with_is_refused_in_words(command, proje
     command(SMALL, "checkpoint=none")
     done = command("resume=latest")
     assert done.code == 2
-    assert "there is no run with a checkpoint" in done.err
+    assert f"there is no run with a checkpoint in {project.path / 'outputs'}" in done.err
+    assert "looked for */run.json, */*/run.json, */*/*/run.json there" in done.err
 
 
 def test_changes_are_told_as_a_command_line_has_them():
@@ -169,13 +189,47 @@ def test_a_finished_run_goes_on_when_more_is_asked_for(command, project):
     run = project.run()
     done = command(f"resume={run}", "trainer.n_epochs=3")
     assert done.code == 0
-    assert "changed  trainer.n_epochs: 2 -> 3" in done.out
+    assert done.out.count("changed  ") == done.out.count("changed  trainer.n_epochs: 2 -> 3") == 1
+    assert "(last, step 10), epoch 2 done\n" in done.out
+    for same in ("config rules", "going on after"):
+        assert same not in done.out
     assert info(run)["result"]["steps"] == 15
     assert config(run)["trainer"]["n_epochs"] == 3  # a later resume=RUN knows of it
     assert overrides(run) == [SMALL, "trainer.n_epochs=3"]
     assert config(run)["resume"] is None
     command(SMALL, "trainer.n_epochs=3")
     assert weights(max(project.runs())) == weights(run)
+
+
+def test_another_option_of_a_group_is_told_in_a_line_with_the_keys_that_were_given(
+    command, project
+):
+    command(SMALL)
+    more = ("trainer.n_epochs=3", "schedule=cosine", "schedule.warmup=2")
+    done = command(f"resume={project.run()}", *more)
+    assert done.code == 0, done.text
+    assert [line for line in done.out.splitlines() if line.startswith("changed ")] == [
+        "changed  schedule: constant -> cosine",
+        "changed  schedule.warmup: 0 -> 2",
+        "changed  trainer.n_epochs: 2 -> 3",
+    ]
+
+
+def test_the_seconds_of_a_killed_part_count_up_to_its_last_checkpoint(command, project):
+    killed = project.process(
+        SMALL,
+        "callbacks=[probe]",
+        "callbacks.probe.what=SIGKILL",
+        "checkpoint.save_every=1",
+        "checkpoint.background=false",
+        "data.source.delay=0.3",
+    )
+    assert killed.code == -9
+    run = project.run()
+    done = command(f"resume={run}", "callbacks.probe.what=none", "data.source.delay=0.0")
+    assert done.code == 0, done.text
+    told = info(run)
+    assert told["seconds"] >= told["result"]["seconds"] > 0.6
 
 
 def test_a_run_that_began_with_weights_still_says_so_after_a_resume(command, project):

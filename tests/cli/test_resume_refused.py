@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from tests.cli.conftest import SMALL, info, records, tree, weights
@@ -29,15 +31,26 @@ def refused(command, run, *args: str, checkpoint: str = "step-00000004"):
     ("changed", "told"),
     [
         ("model.hidden=[3]", "of another model"),
-        ("optimizer=sgd", "state of optimizer default: the checkpoint is of another optimizer"),
+        ("optimizer=sgd", "optimizer default: the checkpoint has that of another optimizer (exp_"),
         ("data.source.n=24", "another training set: this one has 24 samples, it had 20"),
     ],
 )
-def test_what_is_of_something_else_is_told_beside_what_was_changed(command, project, changed, told):
-    text = refused(command, completed(command, project), changed)
+def test_what_is_of_something_else_is_told_with_the_arguments_to_leave_out(
+    command, project, changed, told
+):
+    text = refused(command, completed(command, project), SMALL, changed, "trainer.n_epochs=3")
     assert told in text
-    key = changed.partition("=")[0]
-    assert key in text.partition("Other than it was: ")[2]
+    assert text.rstrip().endswith(f"To go on, leave out {shlex.quote(changed)}")
+    assert "_target_" not in text
+
+
+def test_another_model_by_a_changed_file_is_told_beside_what_it_has_changed(command, project):
+    run = completed(command, project)
+    file = project.path / "conf/experiment/small.yaml"
+    file.write_text(file.read_text().replace("hidden: [6]", "hidden: [5]"))
+    text = refused(command, run)
+    assert "of another model" in text
+    assert text.rstrip().endswith("Other than it was: model.hidden: [6] -> [5]")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +83,8 @@ def test_another_framework(command, project, driver):
     text = refused(command, completed(command, project), f"driver={driver}")
     assert f"of a run on numpy, this one is on {driver}" in text
     assert "init_from=RUN in place of resume=RUN" in text
+    assert f"leave out driver={driver}" in text
+    assert "_target_" not in text
 
 
 def test_a_killed_resume_from_an_earlier_checkpoint_leaves_a_run_that_goes_on_exactly(

@@ -23,7 +23,7 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(command, project
     assert told["result"]["steps"] == 4
     assert [path.name for path in run.glob("checkpoints/step-*")] == ["step-00000004"]
     assert [record.step for record in records(run)] == [1, 2, 3, 4]
-    assert f"interrupted by {name} after step 4" in done.text
+    assert f"interrupted by {name} after step 4\n" in done.text
     assert "Traceback" not in done.text
 
 
@@ -41,8 +41,17 @@ def test_a_second_signal_ends_at_once_and_saves_nothing_more(command, project):
     run = project.run()
     assert info(run)["status"] == "interrupted"
     assert list(run.glob("checkpoints/step-*")) == []
+    assert "interrupted by SIGINT after step 4, nothing is saved" in done.text
     assert "go on" not in done.out  # there is nothing to go on from
     assert "Traceback" not in done.text
+
+
+def test_a_second_signal_tells_from_where_the_run_will_go_on(command, project):
+    done = command(SMALL, *PROBE, "callbacks.probe.what=SIGINT+SIGINT", "checkpoint.save_every=3")
+    assert done.code == 130
+    assert "interrupted by SIGINT after step 4, saved after step 3\n" in done.text
+    done = command("resume=latest", "callbacks.probe.what=none")
+    assert "(last, step 3), epoch 1 at 3 of 5 steps" in done.out
 
 
 def test_the_exit_code_is_that_of_the_first_signal(command):

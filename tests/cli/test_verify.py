@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import time
 
 import pytest
 
-from expkit.checkpoint import CheckpointStore, directory
+from expkit.checkpoint import CheckpointStore, directory, search
 from expkit.checkpoint.report import examine, examine_all
 from expkit.core.errors import CheckpointError
+from expkit.verify import verify
 from tests.cli.conftest import SMALL, info, tree
+from tests.hostile_files import CORPUS, listed
 
 KEEP_ALL = ("checkpoint.save_every=2", "checkpoint.keep_last=null")
 
@@ -158,6 +161,117 @@ def test_neither_framework_nor_hydra_is_imported(imported, command, run):
     assert not {"torch", "paddle", "hydra", "omegaconf"} & modules
 
 
+def test_what_a_file_says_does_nothing_to_the_terminal(command, project):
+    origin = {"framework": "numpy\x1b[2J\n  step-99999999  whole", "world_size": 1}
+    store = CheckpointStore(project.path / "of\x1b[1mhers", background=False)
+    store.save({"model": {}, "origin": origin}, step=4, epoch=0, metrics={}, score=None)
+    done = command("verify", "of\x1b[1mhers")
+    assert done.code == 0
+    head, line = done.out.splitlines()
+    assert head == r"of\x1b[1mhers"
+    assert r"numpy\x1b[2J\n  step-99999999  whole, 1 rank" in line
+
+
+# -- content that cannot be used -----------------------------------------------------------------
+
+WITH_A_MANIFEST = [
+    "pickle_as_weights",
+    "archive_as_weights",
+    "weights_and_pickle",
+    "pickle_as_state",
+    "names_of_code",
+    "endless_header",
+    "endless_shape",
+    "endless_random_state",
+    "deep_state",
+]
+
+
+@pytest.mark.parametrize("name", WITH_A_MANIFEST)
+def test_what_resume_refuses_is_not_whole_though_all_checksums_are_right(tmp_path, name):
+    place = CORPUS[name](tmp_path, tmp_path / "mark")
+    directory.verify(place)
+    assert examine(place).damage
+    (report,) = examine_all(tmp_path)
+    assert report.damage
+    assert not report.is_last
+    assert not report.is_best
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (None, "holds no state tree"),
+        ({}, "model is absent"),
+        ({"model": [1]}, "model is of type list"),
+        ({"model": "w"}, "model is of type str"),
+        ({"model": {"a": {"w": 1}}}, "'a' in model is of type dict"),
+        ({"model": {}, "origin": "numpy"}, "origin is of type str"),
+        ({"model": {"\x1b" * 500: [1.0]}}, "in model is of type list"),
+    ],
+)
+def test_a_state_without_weights_is_not_whole(tmp_path, state, told):
+    place = listed(tmp_path, {} if state is None else {"state.json": json.dumps(state).encode()})
+    damage = examine(place).damage
+    assert told in damage
+    assert len(damage) < 300
+
+
+# -- many checkpoints ----------------------------------------------------------------------------
+
+
+def test_the_directory_is_listed_equally_often_for_any_number_of_checkpoints(
+    monkeypatch, tmp_path, capfd
+):
+    def num_listings(place):
+        count = 0
+
+        def candidates(root):
+            nonlocal count
+            count += 1
+            return original(root)
+
+        monkeypatch.setattr(search, "candidates", candidates)
+        assert verify([str(place)]) == 0
+        assert capfd.readouterr().out.count("whole") == len(list(place.iterdir()))
+        return count
+
+    original = search.candidates
+    few = saved(tmp_path / "few", 1, 2)
+    many = saved(tmp_path / "many", *range(1, 30))
+    for root in (few, many):
+        for file in root.glob("*.json"):
+            file.unlink()
+    assert num_listings(many) == num_listings(few)
+
+
+def test_each_line_is_told_before_the_next_checkpoint_is_read(monkeypatch, tmp_path, capfd):
+    root = saved(tmp_path / "checkpoints", 1, 2, 3)
+    told = []
+    meddled(monkeypatch, *[lambda path: told.append(capfd.readouterr().out)] * 3)
+    assert verify([str(root)]) == 0
+    told.append(capfd.readouterr().out)
+    assert told[0] == f"{root}\n"
+    names = ["step-00000003", "step-00000002", "step-00000001"]
+    assert [text.split()[0] for text in told[1:]] == names
+    assert [text.count("\n") for text in told[1:]] == [1, 1, 1]
+
+
+def test_the_best_is_named_in_its_line_and_each_checkpoint_is_read_once(monkeypatch, tmp_path):
+    store = CheckpointStore(tmp_path, keep_last=None, background=False)
+    for step, score in enumerate((0.5, 0.9, 0.9, 0.7, None)):
+        store.save({"model": {}}, step=step, epoch=0, metrics={}, score=score)
+    flip(tmp_path / "step-00000001/state.json")
+    read = []
+    meddled(monkeypatch, *[read.append] * 10)
+    reports = list(examine_all(tmp_path))
+    assert [report.path.name[-1] for report in reports] == list("43210")
+    assert [report.is_last for report in reports] == [True, False, False, False, False]
+    assert [report.is_best for report in reports] == [False, False, True, False, False]
+    assert [bool(report.damage) for report in reports] == [False, False, False, True, False]
+    assert len(read) == len(set(read)) == 5
+
+
 # -- while a run goes on -------------------------------------------------------------------------
 
 
@@ -170,14 +284,14 @@ def saved(root, *steps):
 
 def meddled(monkeypatch, *actions):
     """Let each of the next reads be preceded by an action of somebody else."""
-    verify, left = directory.verify, list(actions)
+    read, left = directory.read, list(actions)
 
     def meddle(path):
         if left:
             left.pop(0)(path)
-        return verify(path)
+        return read(path)
 
-    monkeypatch.setattr(directory, "verify", meddle)
+    monkeypatch.setattr(directory, "read", meddle)
 
 
 def test_a_retired_checkpoint_is_no_damage(monkeypatch, tmp_path):
@@ -214,7 +328,8 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(monkeypatc
         return manifest
 
     monkeypatch.setattr(directory, "read_manifest", read_manifest)
-    (report,) = examine_all(root)
+    report = examine(root / "step-00000001")
+    assert not left
     assert not report.damage
 
 
@@ -230,22 +345,23 @@ def test_when_all_are_retired_the_later_ones_are_examined(monkeypatch, tmp_path)
     assert report.info.step == 4
     meddled(monkeypatch, *[advance] * 100)
     with pytest.raises(CheckpointError, match="replaced by a later one before it was read"):
-        examine_all(root)
+        list(examine_all(root))
 
 
 def test_a_state_that_no_run_has_written_is_shown_by_what_its_manifest_says(command, project):
     store = CheckpointStore(project.path / "odd", background=False)
     for step, rest in enumerate(({}, {"trainer": []}, {"trainer": {"best": {"monitor": 3}}})):
         store.save(
-            rest | {"origin": {"framework": [], "world_size": "x"}},
+            rest | {"model": {}, "origin": {"framework": [], "world_size": (-3, "x", True)[step]}},
             step=step,
-            epoch=0,
+            epoch=-5,
             metrics={"accuracy": 0.5},
             score=None,
         )
         done = command("verify", f"odd/step-{step:08d}")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[1].split()[-2:] == ["whole", "last"]
+        assert not {"rank", "ranks", "epoch"} & set(done.out.split())
 
 
 def test_what_waits_to_be_removed_is_left_out(tmp_path):

@@ -275,6 +275,12 @@ def test_combinations_that_cannot_work_or_have_no_effect_are_refused(problems, o
     assert set(problems(*overrides)) == {key}
 
 
+@pytest.mark.parametrize("number", [-1, 0])
+def test_no_checkpoint_at_all_is_no_number_to_keep(problems, number):
+    problem = problems(f"checkpoint.keep_last={number}")["checkpoint.keep_last"]
+    assert "at least 1" in problem.message
+
+
 def test_more_readers_are_refused_with_what_is_allowed(problems):
     problem = problems("data.num_workers=2")["data.num_workers"]
     assert problem.message == "is 2; allowed: only 0 in this version"

@@ -70,6 +70,11 @@ def test_a_killed_rank_costs_nothing_but_time(ways, name):
     assert info(run)["status"] == "completed"
 
 
+def test_a_restart_names_its_run_as_it_can_be_typed(ways):
+    after = ways["killed after a checkpoint"][1].text
+    assert "resumed from outputs/" in after
+
+
 def test_the_restart_is_told_with_its_cause_and_where_it_begins(ways):
     after = ways["killed after a checkpoint"][1].text
     before = ways["killed before any"][1].text

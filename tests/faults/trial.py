@@ -169,8 +169,12 @@ class Trial:
             )
 
     def _owe(self, before: Moment, after: Moment, code: int, goes_back: bool) -> None:
-        """Remember how far a launch has come that did not come to its end."""
-        has_begun = self._owed is None and after.run is not None
+        """Remember how far a launch has come that did not come to its end.
+
+        One that was killed while it went back may have left records beyond its checkpoints; they
+        say nothing of the launches after it, as long as these write none.
+        """
+        has_begun = self._owed is None and after.run is not None and after.records != before.records
         if has_begun and not (goes_back and resumed_at(after.said_since(before)) is None):
             most = 0 if code == STOPPED else self._most
             self._owed = Owed(last_step(self.run), most)

@@ -171,7 +171,18 @@ def test_an_earlier_run_is_opened_by_its_path_or_a_link_to_it(tmp_path, run):
     assert RunDirectory.open(tmp_path / "latest").path == run.path
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"{", b"[]", b"\xff", b"{}", b'{"a":' * 100_000),
+        *(
+            b'{"status":3}',
+            b'{"status":"failed","resumed":3}',
+            b'{"status":"failed","seconds":"x"}',
+        ),
+        *(b'{"status":"completed","result":[1]}', b'{"status":"completed","started":1}'),
+    ],
+)
 def test_a_directory_without_a_sound_status_is_no_run(tmp_path, content):
     if content is not None:
         (tmp_path / "run.json").write_bytes(content)
@@ -191,6 +202,18 @@ def test_a_link_that_leads_out_of_the_run_is_refused(tmp_path, run, entry):
     with pytest.raises(RunDirectoryError, match=rf"{entry} is a link"):
         RunDirectory.open(run.path)
     assert not list(sentinel.iterdir())
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+@pytest.mark.parametrize(
+    "entry",
+    ["config.yaml", "overrides.yaml", "run.json", "metrics.jsonl", "metrics.csv", "train.log"],
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(run, entry, make):
+    (run.path / entry).unlink(missing_ok=True)
+    make(run.path / entry)
+    with pytest.raises(RunDirectoryError, match=f"{entry} is no regular file"):
+        RunDirectory.open(run.path)
 
 
 def test_a_link_inside_the_run_is_taken(run):

@@ -169,6 +169,12 @@ def test_a_log_that_cannot_be_opened_is_an_error_with_path_and_reason(tmp_path):
         RunLog(tmp_path)
 
 
+def test_a_pipe_in_place_of_the_log_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "train.log")
+    with pytest.raises(RunDirectoryError, match=r"train\.log: Is a pipe"):
+        RunLog(tmp_path)
+
+
 def test_a_full_disk_is_told_once_and_ends_nothing(tmp_path, capsys):
     with RunLog(tmp_path, console=False) as run_log:
         stream = run_log._handlers[0].stream

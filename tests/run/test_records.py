@@ -9,6 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from expkit.core.errors import RunDirectoryError
+from expkit.run.loggers import LoggerGroup
 from expkit.run.records import METRICS_FILE, JsonLinesLogger, Record, read_records, truncate_after
 
 
@@ -148,3 +150,34 @@ def test_a_record_of_one_scalar_is_under_120_bytes(tmp_path, logger):
     for step in range(1000):
         logger.log("train", step, 0, {"loss": 1 / (step + 1)})
     assert (tmp_path / METRICS_FILE).stat().st_size < 120 * 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"step":"10","epoch":0,"time":1.0,"split":"train","metrics":{}}',
+        b'{"step":null,"epoch":0,"time":1.0,"split":"train","metrics":{}}',
+        b'{"step":true,"epoch":0,"time":1.0,"split":"train","metrics":{}}',
+        b'{"step":1,"epoch":0.5,"time":1.0,"split":"train","metrics":{}}',
+        b'{"step":1,"epoch":0,"time":"now","split":"train","metrics":{}}',
+        b'{"step":1,"epoch":0,"time":1.0,"split":null,"metrics":{}}',
+        b"[" * 200_000,
+    ],
+)
+def test_a_line_of_another_kind_is_a_damaged_one(tmp_path, logger, line):
+    file = tmp_path / METRICS_FILE
+    file.write_bytes(line[:100_000] + b"\n")
+    logger.log("train", 2, 0, {"loss": 0.5})
+    assert [record.step for record in read_records(file)] == [2]
+    truncate_after(file, 2)
+    assert [record.step for record in read_records(file)] == [2]
+    assert file.read_bytes().count(b"\n") == 1
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_neither_read_nor_waited_for(tmp_path, logger, make):
+    make(tmp_path / METRICS_FILE)
+    with pytest.raises(OSError, match="no regular file"):
+        read_records(tmp_path / METRICS_FILE)
+    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl holds after step 3: it is no reg"):
+        LoggerGroup([logger]).rewind(3)
