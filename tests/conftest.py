@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
+
+# Jobs that a shell runs in the background ignore SIGINT, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FRAMEWORKS = ("numpy", "torch", "paddle")
 

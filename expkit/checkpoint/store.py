@@ -7,7 +7,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -110,7 +109,7 @@ class CheckpointStore(Store):
         ranked = None if score is None or math.isnan(score) else float(score)
         info = CheckpointInfo(self._collection.path(step), step, epoch, numbers, ranked)
         origin = origin_of(state)
-        entries = self._hasher.submit(lambda: tuple(part.entry() for part in parts))
+        entries = self._checksums(parts)
 
         def write() -> None:
             check_weights(state.get("model", {}), step)
@@ -118,16 +117,27 @@ class CheckpointStore(Store):
 
         self._writer.submit(write)
 
+    def _checksums(self, parts: Sequence[Part]) -> Callable[[], tuple[FileEntry, ...]]:
+        """Gives the lines of the manifest.
+
+        Who waits for the write wants them meanwhile; training that goes on wants the processor.
+        """
+
+        def compute() -> tuple[FileEntry, ...]:
+            return tuple(part.entry() for part in parts)
+
+        return compute if self.needs_copies else self._hasher.submit(compute).result
+
     def _write(
         self,
         parts: Sequence[Part],
-        entries: Future[tuple[FileEntry, ...]],
+        entries: Callable[[], tuple[FileEntry, ...]],
         info: CheckpointInfo,
         origin: Mapping[str, Any],
     ) -> None:
         path = self._collection.path(info.step)
         try:
-            self._collection.add(parts, entries.result, info, origin)
+            self._collection.add(parts, entries, info, origin)
         except OSError as error:
             message = _unwritten(path, parts, error)
             if self._on_error == "raise":

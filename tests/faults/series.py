@@ -7,6 +7,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.children import Launcher
@@ -64,9 +65,10 @@ class Series:
         for number, name in enumerate(points):
             self._come_to(name, kills_parent=number % 2 > 0, undisturbed=undisturbed)
         ways = Choice(self._chance, pace, steps=self._steps, num_processes=self._num_processes)
-        while self._is_wanted(kills):
-            launches = itertools.takewhile(lambda _: self._is_wanted(kills), range(_MOST_KILLS))
-            self._trial(map(ways, launches), undisturbed, self._at_times)
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends a long series with what it has found
+            while self._is_wanted(kills):
+                launches = itertools.takewhile(lambda _: self._is_wanted(kills), range(_MOST_KILLS))
+                self._trial(map(ways, launches), undisturbed, self._at_times)
         self._report.conclude()
         self._report.seconds = time.monotonic() - began
         return self._report

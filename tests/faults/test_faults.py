@@ -48,7 +48,7 @@ REDUCED = {
     ),
     "later checkpoints stay when a run goes back": (
         "from expkit.checkpoint import CheckpointStore as S; S.go_back = lambda *_: None",
-        "PROBLEM: metrics.jsonl: ",
+        "PROBLEM: ",  # records have a gap, or a resume is ahead of them
     ),
     "leftovers are not removed": (
         "import expkit.run.atomic as a; a.remove_leftovers = lambda *_: None",
