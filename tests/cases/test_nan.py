@@ -88,7 +88,9 @@ def test_weights_that_a_gradient_spoilt_are_not_kept(framework, tmp_path):
                 context.driver.load_model_state(state)
 
     trainer = bad_step(framework, tmp_path, value=0.0, callbacks=[Spoil()])
-    with pytest.raises(NonFiniteLossError, match=r"layers\.output\.bias holds NaN after step 10"):
+    # The thread that writes finds it, or else the loss of the next step, whichever comes first.
+    found = r"layers\.output\.bias holds NaN after step 10|loss became nan at step 11"
+    with pytest.raises(NonFiniteLossError, match=found):
         trainer.fit()
     assert list(kept_weights(tmp_path)) == [(5, True)]
 
