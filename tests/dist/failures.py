@@ -64,7 +64,10 @@ ROWS = {
     "SystemExit(3)": Row("leave", "SystemExit: 3", "raise SystemExit(3)"),
     "segmentation fault": Row("segfault", "killed by SIGSEGV", "in _segfault"),
     "halted": Row(
-        "SIGSTOP", r"no sign of life for \d+ s .*\(its process is halted\)", None, within_s=_HANG_S
+        "SIGSTOP",
+        r"no sign of life for \d+ s \(driver\.timeout_s=8\) \(its process is halted\)",
+        None,
+        within_s=_HANG_S,
     ),
     "busy loop": Row("spin", r"no progress for \d+ s", "in _spin", within_s=_HANG_S),
     "import fails": Row(
