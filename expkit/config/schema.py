@@ -55,7 +55,7 @@ class TrainerConfig:
     """The keys of the group ``trainer``."""
 
     _target_: Target = "expkit.core.trainer.Trainer"
-    n_epochs: Count | None = 20
+    n_epochs: Count | Literal["auto"] | None = "auto"
     max_steps: Count | None = None
     max_time: Duration | None = None
     accumulate: Size = 1

@@ -49,10 +49,12 @@ class Window:
         batches: this rank's micro-batches, at least one.
         weight: how many samples count in this step over all ranks and micro-batches; the gradient
             is divided by it.
+        ends_epoch: whether it is the last window of an epoch whose length nobody knew before.
     """
 
     batches: list[Batch]
     weight: float
+    ends_epoch: bool = False
 
 
 class TrainLoader(Protocol):
@@ -67,7 +69,23 @@ class TrainLoader(Protocol):
         """What a position in an epoch depends on, as JSON values: order and size of the steps."""
 
     def windows(self, epoch: int, start: int = 0) -> Iterator[Window]:
-        """The windows of epoch ``epoch`` (0-based) from step ``start`` of that epoch on."""
+        """The windows of epoch ``epoch`` (0-based) from step ``start`` of that epoch on.
+
+        Raises:
+            DataError: there is none.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """What epoch and step do not tell of the position after the last window handed out.
+
+        Arrays and JSON values; empty where epoch and step tell all.
+        """
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what ``state`` gave on this rank; the next ``windows`` go on from there.
+
+        Without it they begin with what epoch and step tell, if need be by reading what lies before.
+        """
 
 
 class EvalLoader(Protocol):

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from expkit.core.driver import Driver, StateTree
 from expkit.core.events import Context, EventBus
 from expkit.core.period import Period
 from expkit.core.store import SharedStore, Store
+from expkit.core.validation import Evaluation
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """An evaluation of a run.
-
-    Attributes:
-        step: optimizer steps made before it; -1 = there was none.
-        metrics: what it gave.
-        score: the monitored value, oriented so that larger is better; None where it has none or
-            does not count.
-    """
-
-    step: int = -1
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    score: float | None = None
 
 
 class Checkpointer:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from expkit.core.errors import ConfigError, Problem
 from expkit.core.progress import Progress
+
+DEFAULT_EPOCHS = 20
 
 
 class Limits:
     """Epochs, steps and time; whichever comes first ends the run.
 
     Args:
-        n_epochs: epochs to train; None = no limit.
+        n_epochs: epochs to train; None = no limit; ``auto`` = 20 where there is no other limit.
         max_steps: optimizer steps to make; None = no limit.
         max_time: training time in seconds; None = no limit.
 
@@ -18,7 +22,15 @@ class Limits:
         ConfigError: no limit at all, or one below 0.
     """
 
-    def __init__(self, n_epochs: int | None, max_steps: int | None, max_time: float | None) -> None:
+    def __init__(
+        self,
+        n_epochs: int | Literal["auto"] | None,
+        max_steps: int | None,
+        max_time: float | None,
+    ) -> None:
+        self.is_default = n_epochs == "auto" and max_steps is None and max_time is None
+        if n_epochs == "auto":
+            n_epochs = DEFAULT_EPOCHS if self.is_default else None
         problems = [
             Problem(
                 f"trainer.{key}", f"is {value!r}; allowed: {what}, 0 or more, or null for no limit"
@@ -42,6 +54,16 @@ class Limits:
     def __str__(self) -> str:
         limits = {"n_epochs": self.n_epochs, "max_steps": self.max_steps, "max_time": self.max_time}
         return ", ".join(f"{key}={value}" for key, value in limits.items() if value is not None)
+
+    def check_length(self, steps_per_epoch: int | None) -> None:
+        """Make sure that somebody has said where training on data without a length ends.
+
+        Raises:
+            ConfigError: nobody has.
+        """
+        if steps_per_epoch is None and self.is_default:
+            message = "is auto, which sets no end to data without a length; allowed: a number"
+            raise ConfigError([Problem("trainer.n_epochs", message, "trainer.max_steps=1000")])
 
     def reached(self, progress: Progress) -> bool:
         """Whether the epochs or steps are done: the same on all ranks by itself."""

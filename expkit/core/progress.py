@@ -21,6 +21,7 @@ class Progress:
         n_epochs: epochs the run is to have, or None.
         total_steps: steps the run is to have as far as they can be known, or None.
         steps_per_epoch: None for data without length.
+        ends_epoch: whether the last window of an epoch without length has been trained.
         seconds_before: training time of earlier parts of a resumed run, in seconds.
     """
 
@@ -33,12 +34,13 @@ class Progress:
     total_steps: int | None = None
     steps_per_epoch: int | None = None
     seconds_before: float = 0.0
+    ends_epoch: bool = False
     _started: float = field(default_factory=time.monotonic, repr=False)
 
     @property
     def epoch_ended(self) -> bool:
         """Whether the epoch under way has had its last step."""
-        return self.epoch_step == self.steps_per_epoch
+        return self.ends_epoch or self.epoch_step == self.steps_per_epoch
 
     @property
     def seconds(self) -> float:
@@ -61,6 +63,12 @@ class Progress:
         """Step and epoch, for people."""
         return f"step {self.step}, {self.place}"
 
+    def begin_epoch(self) -> None:
+        """Leave an epoch that has ended for the next one."""
+        self.epoch += 1
+        self.epoch_step = 0
+        self.ends_epoch = False
+
     def start_clock(self) -> None:
         """Count seconds from now on."""
         self._started = time.monotonic()
@@ -74,6 +82,7 @@ class Progress:
             "samples": self.samples,
             "skipped_steps": self.skipped_steps,
             "seconds": self.seconds,
+            "ends_epoch": self.ends_epoch,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -82,12 +91,14 @@ class Progress:
         Raises:
             ValueError: it is no position.
         """
+        state = {"ends_epoch": False, **state}  # older checkpoints know only data with a length
         if min(state[name] for name in self.state()) < 0 or state["epoch_step"] > state["step"]:
-            raise ValueError(f"no run stands at {dict(state)}")
+            raise ValueError(f"no run stands at {state}")
         self.epoch = int(state["epoch"])
         self.step = int(state["step"])
         self.epoch_step = int(state["epoch_step"])
         self.samples = float(state["samples"])
         self.skipped_steps = int(state["skipped_steps"])
         self.seconds_before = float(state["seconds"])
+        self.ends_epoch = bool(state["ends_epoch"])
         self.start_clock()

@@ -111,6 +111,7 @@ class Step:
             self._losses.add(terms, progress.step + 1)
         progress.step += 1
         progress.epoch_step += 1
+        progress.ends_epoch = window.ends_epoch
         progress.samples += window.weight
         context.log_due = self._log_every.due(progress)
         for handler in events.step_end:

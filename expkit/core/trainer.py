@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from expkit.core.batch import TrainLoader
-from expkit.core.best import Best
 from expkit.core.binding import Binding
-from expkit.core.checkpointer import Checkpointer, Evaluation
+from expkit.core.checkpointer import Checkpointer
 from expkit.core.driver import Driver, StateTree
 from expkit.core.errors import ConfigError, MismatchError, Problem
 from expkit.core.evaluator import Evaluator
@@ -36,6 +35,8 @@ from expkit.core.seeding import derive_seed
 from expkit.core.state import check_origin, check_weights, rank_key
 from expkit.core.step import Step
 from expkit.core.store import MemoryStore, Store
+from expkit.core.training_record import TrainingRecord
+from expkit.core.validation import Validation
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Trainer:
         monitor: the metric that decides what is best, ``accuracy`` or ``-loss``; None = nothing is.
         seed: of everything random.
         run_dir: where the run writes; for callbacks.
-        n_epochs: epochs to train; None = no limit.
+        n_epochs: epochs to train; None = no limit; ``auto`` = 20 where there is no other limit.
         max_steps: optimizer steps to make; None = no limit.
         max_time: training time in seconds after which the run ends; None = no limit.
         accumulate: micro-batches per optimizer step.
@@ -100,7 +101,7 @@ class Trainer:
         monitor: str | None = None,
         seed: int = 0,
         run_dir: Path | None = None,
-        n_epochs: int | None = 20,
+        n_epochs: int | Literal["auto"] | None = "auto",
         max_steps: int | None = None,
         max_time: float | None = None,
         accumulate: int = 1,
@@ -148,16 +149,16 @@ class Trainer:
         )
         check_targets(driver, data, loss)
         steps_per_epoch = self._loader.steps_per_epoch
-        self.progress = Progress(n_epochs=n_epochs, steps_per_epoch=steps_per_epoch)
+        self._limits.check_length(steps_per_epoch)
+        self.progress = Progress(n_epochs=self._limits.n_epochs, steps_per_epoch=steps_per_epoch)
         self.progress.total_steps = self._limits.total_steps(self.progress)
         self.monitor = None if monitor is None else Monitor.parse(monitor)
         self.context = Context(self.progress, driver, run_dir, self.monitor)
         driver.group.watch(self.context.flags)
         self.events = EventBus(callbacks, driver.rank == 0)
         self.result = Result(monitor=monitor)
-        self._best = Best(self.monitor)
         log_period = Period(log_every, "trainer.log_every")
-        self._eval_every = Period(eval_every, "trainer.eval_every")
+        eval_period = Period(eval_every, "trainer.eval_every")
         self._eval_at_start = eval_at_start
         self._on_exception = on_exception
         self._load_best = load_best
@@ -172,12 +173,15 @@ class Trainer:
         self._logger = logger or NullLogger()
         if monitor is not None and not self.evaluator.has_data:
             log.warning("monitor=%s decides nothing: there is no evaluation set", monitor)
-        self._schedules = self._make_schedules(schedule)
+        self._schedules = self._make_schedules(schedule, eval_period)
         self._losses = LossRecord(driver)
         self._step = Step(
             driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
         )
-        self._evaluation = Evaluation()
+        self._record = TrainingRecord(self.context, self._losses, self._logger)
+        self._validation = Validation(
+            self.evaluator, self.context, self.events, self._logger, self._schedules, eval_period
+        )
         self._compared_step = -1
         self._is_whole = False  # between two steps, with all done that was due after the first
         self._interrupted = False  # here, by a signal of which the other ranks may not know
@@ -224,9 +228,7 @@ class Trainer:
         while not self._done():
             self._epoch()
         self._agree_on_the_end()
-        # An evaluation before training does not stand for the trained model.
-        is_evaluated = self._evaluation.step >= min(progress.step, 1)
-        if not (is_evaluated or self._is_cut_short or self._eval_every.is_never):
+        if self._validation.is_due_at_the_end() and not self._is_cut_short:
             self._evaluate(counts=progress.step > 0)
         self._keep_the_end()
         self._checkpoints.wait()
@@ -249,9 +251,9 @@ class Trainer:
             self._step(window)
             self._checkpoints.poll()
             _, save, evaluate = group.answers()
-            if context.log_due or progress.epoch_ended:
-                self._record()
-            if evaluate or self._eval_every.due(progress):
+            if self._record.is_due():
+                self._record.write()
+            if evaluate or self._validation.is_due():
                 self._evaluate()
                 _, save, _ = group.agree()  # the evaluation may have asked for something itself
             if save or self._checkpoints.is_due():
@@ -263,8 +265,7 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         self._is_whole = False
-        self.progress.epoch += 1
-        self.progress.epoch_step = 0
+        self.progress.begin_epoch()
         self.events.fire("epoch_end", self.context)
         self._is_whole = True
         self._agree()
@@ -295,51 +296,18 @@ class Trainer:
 
     # -- what is due after a step ------------------------------------------------------------------
 
-    def _record(self) -> None:
-        """Write the training record of the steps since the last one."""
-        context, progress = self.context, self.progress
-        metrics: dict[str, float] = {}
-        if context.log_due:
-            loss = self._losses.interval_mean()
-            if loss is not None:
-                metrics["loss"] = context.metrics["loss"] = loss
-            metrics |= context.logged
-            context.logged = {}
-        if progress.epoch_ended:
-            loss = self._losses.epoch_mean()
-            if loss is not None:
-                metrics["epoch_loss"] = loss
-        if metrics:
-            self._logger.log("train", progress.step, progress.epoch, metrics)
-
     def _evaluate(self, counts: bool = True) -> None:
-        """Evaluate, and see whether it is the best; one that does not count is only recorded."""
-        context, progress = self.context, self.progress
-        context.eval_requested = False
-        if not self.evaluator.has_data:
-            return
-        self._losses.read()
-        self._compare_ranks()
-        self.events.fire("eval_start", context)
-        metrics = self.evaluator.run()
-        self._logger.log("eval", progress.step, progress.epoch, metrics)
-        self.result.metrics = metrics
-        if counts:
-            context.eval_metrics = metrics
-            if self._best.see(metrics, progress.epoch, progress.step):
-                context.save_requested = True
-            if self._best.latest is not None and self.monitor is not None:
-                self._schedules.observe(metrics[self.monitor.name], self.monitor.larger_is_better)
-        else:
-            self._best.check(metrics)
-        self._evaluation = Evaluation(progress.step, metrics, self._best.latest)
-        self.events.fire("eval_end", context, metrics)
+        """Evaluate the weights as they are after this step."""
+        if self.evaluator.has_data:
+            self._losses.read()
+            self._compare_ranks()
+        self._validation.run(counts)
 
     def _save(self) -> None:
         """Keep the state."""
         self._losses.read()
         self._compare_ranks()
-        self._checkpoints.save(self._state_but_callbacks, self._evaluation)
+        self._checkpoints.save(self._state_but_callbacks, self._validation.last)
 
     def _keep_the_end(self) -> None:
         """Save what no checkpoint holds yet: the last steps, or the evaluation after them."""
@@ -348,7 +316,7 @@ class Trainer:
         wanted = asked or not checkpoints.is_on_request
         if self._is_cut_short and checkpoints.is_lasting:
             wanted = True
-        if wanted and checkpoints.is_news(self._evaluation):
+        if wanted and checkpoints.is_news(self._validation.last):
             self._save()
 
     def _compare_ranks(self) -> None:
@@ -368,9 +336,10 @@ class Trainer:
 
     def _state_but_callbacks(self, copies: bool) -> StateTree:
         state = self.driver.state(copies)
-        generators = self.driver.all_gather(state.pop("rng"))
+        own = {"rng": state.pop("rng"), "data": self._loader.state()}
+        ranks = enumerate(self.driver.all_gather(own))
         return state | {
-            "ranks": {rank_key(rank): {"rng": rng} for rank, rng in enumerate(generators)},
+            "ranks": {rank_key(rank): parts for rank, parts in ranks},
             "origin": {
                 "framework": self.driver.framework,
                 "world_size": self.driver.world_size,
@@ -379,11 +348,9 @@ class Trainer:
             "trainer": {
                 "progress": self.progress.state(),
                 "data": self._signature,
-                "best": self._best.state(),
                 "losses": self._losses.state(),
                 "logged": dict(self.context.logged),
-                "evaluated_step": self._evaluation.step,
-                "metrics": self._evaluation.metrics,
+                **self._validation.state(),
             },
             "schedules": self._schedules.state(),
         }
@@ -411,7 +378,7 @@ class Trainer:
                 f"({type(error).__name__}: {error}); its weights may be good all the same (try: "
                 "init_from=CHECKPOINT in place of resume=CHECKPOINT)"
             ) from error
-        self._checkpoints.went_on(self._evaluation)
+        self._checkpoints.went_on(self._validation.last)
         self.events.fire("load", self.context, state)
         if source:
             log.info("resumed from %s, %s", source, self.progress.place)
@@ -429,10 +396,9 @@ class Trainer:
         if not own["rng"]:  # there were fewer ranks
             self.driver.setup(derive_seed(self._seed, "step", self.progress.step))
         check_position(self.progress, trainer["data"], self._signature)
-        self._best.load_state(trainer["best"])
+        self._loader.load_state(own.get("data", {}))
+        self._validation.load_state(trainer)
         self._losses.load_state(trainer["losses"])
-        self._evaluation = Evaluation(trainer["evaluated_step"], dict(trainer["metrics"]))
-        self.result.metrics = self.context.eval_metrics = dict(trainer["metrics"])
         self.context.logged = dict(trainer.get("logged", {}))
         total_steps = self._limits.total_steps(self.progress)
         if total_steps != self.progress.total_steps:  # epochs that are over had other steps
@@ -446,7 +412,7 @@ class Trainer:
 
     def _take_best(self) -> None:
         """Leave the weights of the best evaluation in the model."""
-        step = self._best.step
+        step = self._validation.best.step
         if self._load_best and step is not None and step != self.progress.step:
             self._checkpoints.take_weights_of(step)
 
@@ -484,28 +450,30 @@ class Trainer:
         checkpoints, is_alone = self._checkpoints, self.driver.world_size == 1
         if not (self._is_whole and is_alone and checkpoints.is_lasting):
             return
-        if checkpoints.is_news(self._evaluation):
+        if checkpoints.is_news(self._validation.last):
             self._save()
             checkpoints.wait_alone()
             log.info("saved after step %d, the last before the error", self.progress.step)
 
     def _finish_result(self) -> None:
-        result, progress, best = self.result, self.progress, self._best
+        result, progress, validation = self.result, self.progress, self._validation
         if self._interrupted or self._is_cut_short:
             result.status = "interrupted"
         result.reason = self.context.stop_reason
         result.seconds = round(progress.seconds, 3)
         result.epochs, result.steps = progress.epoch, progress.step
         result.skipped_steps = progress.skipped_steps
+        result.metrics = dict(validation.last.metrics)
+        best = validation.best
         result.best_eval, result.best_epoch, result.best_step = best.metrics, best.epoch, best.step
 
-    def _make_schedules(self, schedule: Schedule | Mapping[str, Schedule] | None) -> ScheduleSet:
+    def _make_schedules(
+        self, schedule: Schedule | Mapping[str, Schedule] | None, eval_every: Period
+    ) -> ScheduleSet:
         progress = self.progress
         schedules = ScheduleSet(schedule, first_rates(self.driver))
         schedules.prepare(progress.total_steps, progress.steps_per_epoch)
-        is_judged = (
-            self.monitor is not None and not self._eval_every.is_never and self.evaluator.has_data
-        )
+        is_judged = self.monitor is not None and not eval_every.is_never and self.evaluator.has_data
         if schedules.needs_monitor and not is_judged:
             message = (
                 f"{schedules.needs_monitor} follows the monitored metric, but nothing is monitored "

@@ -61,6 +61,13 @@ class PlanLoader:
             "order_begins": plan.first_samples(),
         }
 
+    def state(self) -> dict[str, Any]:
+        """Nothing: epoch and step tell all."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to take back."""
+
     def windows(self, epoch: int, start: int = 0) -> Iterator[Window]:
         """The windows of an epoch from step ``start`` on; what lies before is not read."""
         plan = self._plan

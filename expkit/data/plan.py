@@ -91,7 +91,7 @@ class Plan:
         self._sampler = sampler
         self._rank, self._world_size = rank, world_size
         batch = global_batch_size or batch_size * world_size
-        self.window_size = global_batch_size or batch * accumulate
+        self.window_size = step_size(batch_size, global_batch_size, accumulate, world_size)
         ranks = 1 if global_batch_size else world_size
         self.length = _usable_length(sampler.length, batch, ranks, drop_last, limit_batches)
         self.steps = -(-self.length // self.window_size)
@@ -136,6 +136,13 @@ class Plan:
                 f"{indices.shape} for positions [{start}, {stop}); allowed: {stop - start} integers"
             )
         return indices.astype(np.int64, copy=False)
+
+
+def step_size(
+    batch_size: int, global_batch_size: int | None, accumulate: int, world_size: int
+) -> int:
+    """Samples of a whole optimizer step over all ranks; for the arguments see `Plan`."""
+    return global_batch_size or batch_size * world_size * accumulate
 
 
 def shard(length: int, rank: int, world_size: int) -> range:

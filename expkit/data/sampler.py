@@ -25,20 +25,22 @@ class Sampler(ABC):
     """
 
     @final
-    def bind(self, dataset: Dataset, seed: int) -> Sampler:
+    def bind(self, dataset: Dataset, seed: int, step_size: int = 1) -> Sampler:
         """A sampler for this data set; ``self`` stays as it is and can be bound again.
 
         Args:
             dataset: what the indices point into.
             seed: the run's seed, for samplers that were given none of their own.
+            step_size: samples of an optimizer step over all ranks, for samplers that put like
+                samples into one step.
         """
         bound = copy.copy(self)
-        bound.prepare(dataset, seed)
+        bound.prepare(dataset, seed, step_size)
         return bound
 
     @abstractmethod
-    def prepare(self, dataset: Dataset, seed: int) -> None:
-        """Learn from the data set what the order depends on; called once, before the other two."""
+    def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:
+        """Learn what the order depends on; called once, before the other two."""
 
     @property
     @abstractmethod
@@ -54,7 +56,7 @@ class Sampler(ABC):
 class Sequential(Sampler):
     """The order of the data set."""
 
-    def prepare(self, dataset: Dataset, seed: int) -> None:  # noqa: ARG002
+    def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Learn the length."""
         self._length = len(dataset)
 
@@ -82,7 +84,7 @@ class Random(Sampler):
             raise ConfigError([Problem("sampler.seed", message, "sampler.seed=0")])
         self.seed = seed
 
-    def prepare(self, dataset: Dataset, seed: int) -> None:
+    def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Learn length and seed."""
         self._length = len(dataset)
         self._seed = seed if self.seed is None else self.seed
@@ -117,7 +119,7 @@ class Sorted(Sampler):
         self.by = by
         self.descending = descending
 
-    def prepare(self, dataset: Dataset, seed: int) -> None:  # noqa: ARG002
+    def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Read the value of each sample once, and sort."""
         values = self._values(dataset)
         if self.descending:  # reversed twice, so that equal values keep their order

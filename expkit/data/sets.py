@@ -8,7 +8,7 @@ from typing import Any, final
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.data.dataset import CollateFunction, Dataset, as_dataset, is_column
 from expkit.data.loader import PlanLoader, ShardLoader
-from expkit.data.plan import Plan
+from expkit.data.plan import Plan, step_size
 from expkit.data.sampler import Random, Sampler, Sequential
 
 
@@ -103,8 +103,9 @@ class Data:
             raise ConfigError(problems)
         train = self._training_set()
         sampler = Sequential() if overfit_batches else self._sampler
+        size = step_size(self._batch_size, self._global_batch_size, accumulate, world_size)
         plan = Plan(
-            sampler.bind(train, seed),
+            sampler.bind(train, seed, size),
             batch_size=self._batch_size,
             global_batch_size=self._global_batch_size,
             accumulate=accumulate,

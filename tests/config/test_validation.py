@@ -16,7 +16,7 @@ def test_no_arguments_give_a_config_with_every_group():
     assert config["name"] == "digits"
     assert config["model"]["_target_"] == "expkit.models.torch.Mlp"
     assert config["model"]["in_features"] == 64
-    assert config["trainer"]["n_epochs"] == 20
+    assert config["trainer"]["n_epochs"] == "auto"  # 20, see tests/core/test_limits.py
     assert composition.choices["driver"] == "torch"
     assert composition.files["model"].endswith("model/mlp.yaml")
     assert composition.notes == ()
@@ -97,10 +97,10 @@ MENDED = [
     ("+sed=3", "seed=3"),
     ("task=predict", "task=train"),
     ("trainer.n_epochs=None", "trainer.n_epochs=null"),
-    ("trainer.n_epochs=five", "trainer.n_epochs=20"),
-    ("trainer.n_epochs=2.5", "trainer.n_epochs=20"),
+    ("trainer.n_epochs=five", "trainer.n_epochs=auto"),
+    ("trainer.n_epochs=2.5", "trainer.n_epochs=auto"),
     ("trainer.n_epochs=2.0", "trainer.n_epochs=2"),
-    ("trainer.n_epochs=true", "trainer.n_epochs=20"),
+    ("trainer.n_epochs=true", "trainer.n_epochs=auto"),
     ("trainer.load_best=yes", "trainer.load_best=true"),
     ("trainer.eval_every=0", "trainer.eval_every=1ep"),
     ("trainer.accumulate=0", "trainer.accumulate=1"),

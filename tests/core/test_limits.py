@@ -79,3 +79,18 @@ def test_no_limit_is_refused():
 
 def test_limits_are_told_as_they_are_written():
     assert str(Limits(3, None, 1.5)) == "n_epochs=3, max_time=1.5"
+
+
+def test_auto_is_twenty_epochs_where_there_is_no_other_limit():
+    assert Limits("auto", None, None).n_epochs == 20
+    assert Limits("auto", 50, None).n_epochs is None
+    assert Limits("auto", None, 5.0).n_epochs is None
+    assert Limits(3, 50, None).n_epochs == 3
+
+
+def test_data_without_a_length_needs_a_limit_of_somebody_s_own():
+    with pytest.raises(ConfigError, match="auto, which sets no end to data without a length"):
+        Limits("auto", None, None).check_length(None)
+    for limits in (Limits("auto", 5, None), Limits(2, None, None), Limits("auto", None, 5.0)):
+        limits.check_length(None)
+    Limits("auto", None, None).check_length(45)

@@ -180,7 +180,7 @@ class Weighted(Sampler):
     def __init__(self, weights, num_samples):
         self.weights, self.num_samples = np.asarray(weights), num_samples
 
-    def prepare(self, dataset, seed):
+    def prepare(self, dataset, seed, step_size):
         assert len(dataset) == len(self.weights)
         self.seed = seed
 
@@ -209,7 +209,7 @@ class Broken(Sampler):
     def __init__(self, given):
         self.given = given
 
-    def prepare(self, dataset, seed):
+    def prepare(self, dataset, seed, step_size):
         pass
 
     @property

@@ -182,6 +182,12 @@ class OwnWindows:
     def windows(self, epoch: int, start: int = 0) -> Iterator[Window]:
         yield from self._windows[start:]
 
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        pass
+
 
 def batch_of(*gradients: float) -> Batch:
     """A micro-batch for the model of constant gradients."""
