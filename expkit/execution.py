@@ -128,11 +128,18 @@ class Execution:
         if result or not self._is_supervised:  # else the supervisor tells, which knows what for
             after = f" after step {result.steps}{self._kept(result)}" if result else ""
             log.warning("interrupted by %s%s", reason, after)
-        if result and any(self._run.checkpoints.glob("step-*")):
+        if result and self._newest_step() is not None:
             log.info("go on    %s", resume_command(self._run.path, self._job.argv))
         objective = result.objective if result else None
         exit_code = self._signals.exit_code_of(reason)
         return self._outcome("interrupted", exit_code, objective, reason)
+
+    def _newest_step(self) -> int | None:
+        """Of the checkpoints; None where there is none, or where that cannot be seen."""
+        try:
+            return newest_step(self._run.checkpoints)
+        except CheckpointError:
+            return None
 
     def _kept(self, result: Result) -> str:
         """Where a run that goes on will begin, if not where this one has ended."""
