@@ -65,6 +65,9 @@ class MetricGroup(Protocol):
     def needs(self) -> frozenset[str]:
         """The outputs that any of them reads."""
 
+    def join(self, group: Collective) -> None:
+        """Learn, before the first update, which ranks will reduce together."""
+
     def reset(self) -> None:
         """Forget all samples."""
 
@@ -84,6 +87,9 @@ class NoMetrics:
     """The group without a metric: an evaluation that gives the loss alone."""
 
     needs: frozenset[str] = frozenset()
+
+    def join(self, group: Collective) -> None:
+        """Nobody to know."""
 
     def reset(self) -> None:
         """Nothing to forget."""

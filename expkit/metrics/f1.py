@@ -12,7 +12,7 @@ from expkit.core.errors import ConfigError, Problem
 from expkit.core.metric import HostArrays, Metric
 from expkit.metrics.labels import LabelReader, check_num_classes, largest_label
 
-AVERAGES = ("macro", "micro", "weighted", "none")
+AVERAGES = ("macro", "micro", "weighted", "none", "binary")
 
 
 class PrecisionRecallF1(Metric):
@@ -25,7 +25,7 @@ class PrecisionRecallF1(Metric):
     Args:
         average: ``macro`` = mean over classes, ``micro`` = from the counts of all classes together,
             ``weighted`` = mean weighted by how often a class is the true label, ``none`` = each
-            class as ``name/0``, ``name/precision/0``.
+            class as ``name/0``, ``name/precision/0``, ``binary`` = class 1 of two.
         output: model output, see `expkit.metrics.labels.LabelReader`.
         target: field with the true labels.
         ignore_index: label of positions that do not count; None = all count.
@@ -44,10 +44,13 @@ class PrecisionRecallF1(Metric):
             message = f"average of PrecisionRecallF1 is {average!r}; allowed: {', '.join(AVERAGES)}"
             raise ConfigError([Problem("metrics", message, "metrics.<name>.average=macro")])
         check_num_classes("PrecisionRecallF1", num_classes)
+        if average == "binary" and num_classes not in (None, 2):
+            message = f"num_classes is {num_classes} with average=binary; allowed: 2, or null"
+            raise ConfigError([Problem("metrics", message, "metrics.<name>.average=macro")])
         self.needs = (output,)
         self._average = average
         self._labels = LabelReader("PrecisionRecallF1", output, target, ignore_index)
-        self._num_classes = num_classes
+        self._num_classes = 2 if average == "binary" else num_classes
         self.reset()
 
     def reset(self) -> None:
@@ -78,25 +81,39 @@ class PrecisionRecallF1(Metric):
         counts = self.state["counts"]
         if self._average == "micro":
             counts = counts.sum(axis=1, keepdims=True)
-        right, predicted, true = counts
-        occurs = predicted + true > 0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = {
-                "": np.where(occurs, 2 * right / (predicted + true), np.nan),
-                "precision": np.where(
-                    predicted > 0, right / predicted, np.where(occurs, 0, np.nan)
-                ),
-                "recall": np.where(true > 0, right / true, np.where(occurs, 0, np.nan)),
-            }
+        elif self._average == "binary":
+            counts = counts[:, 1:]
+        ratios = precision_recall_f1(counts)
         if self._average == "none":
             return {
                 f"{name}/{label}" if name else str(label): float(value)
                 for name, values in ratios.items()
                 for label, value in enumerate(values)
             }
+        _, predicted, true = counts
+        occurs = predicted + true > 0
         shares = true if self._average == "weighted" else np.ones_like(true)
         total = float(shares[occurs].sum())
         return {
             name: float(values[occurs] @ shares[occurs]) / total if total else float("nan")
             for name, values in ratios.items()
+        }
+
+
+def precision_recall_f1(counts: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """The three ratios of each column; NaN where there is neither a prediction nor a truth.
+
+    Args:
+        counts: rows = true positives, predictions, truths.
+
+    Returns:
+        F1 as ``""``, and ``precision`` and ``recall``.
+    """
+    right, predicted, true = counts
+    occurs = predicted + true > 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {
+            "": np.where(occurs, 2 * right / (predicted + true), np.nan),
+            "precision": np.where(predicted > 0, right / predicted, np.where(occurs, 0, np.nan)),
+            "recall": np.where(true > 0, right / true, np.where(occurs, 0, np.nan)),
         }

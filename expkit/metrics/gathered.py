@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from numpy.typing import NDArray
-
+from expkit.core.collective import Collective
 from expkit.core.metric import Metric
 
 
 class GatheredMetric(Metric):
-    """Base of metrics for which a sum, least or greatest value over ranks is not enough.
-
-    Each rank's state is brought to all ranks, which merge them alike. Meant for small states.
-    """
+    """Base of metrics for which a sum, least or greatest value over ranks is not enough."""
 
     @abstractmethod
-    def merge(self, states: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        """Set ``self.state`` to what the states of all ranks, in rank order, make together."""
+    def reduce(self, group: Collective) -> None:
+        """Give this rank what all ranks have seen.
+
+        All ranks call it after their last update, and make the same collective calls in it.
+        """

@@ -67,11 +67,7 @@ class LabelReader:
             target = target.reshape(output.shape)
             predicted = output if output.dtype.kind in "iub" else output > 0
         else:
-            raise DataError(
-                f"{self._owner}: output {self._output!r} has the shape {output.shape} and field "
-                f"{self._target!r} the shape {target.shape}; allowed: scores (N, ..., C) or labels "
-                "(N, ...) with labels (N, ...)"
-            )
+            raise self._misfit(output, target)
         return (
             predicted,
             target,
@@ -93,6 +89,30 @@ class LabelReader:
         if weights is None:
             return true, guess, None
         return true, guess, np.broadcast_to(per_sample, target.shape)[kept].astype(np.float64)
+
+    def scores(
+        self, outputs: HostArrays, fields: Mapping[str, Any], weights: NDArray[np.float32] | None
+    ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float64]]:
+        """Scores (n, C), true label and weight of each position that counts; C=1 for one logit."""
+        output, target = read(self._owner, outputs, self._output, fields, self._target)
+        self._check_labels(target)
+        if output.ndim < 2 or output.shape[:-1] != target.shape:
+            if output.shape != target.shape and (*output.shape, 1) != target.shape:
+                raise self._misfit(output, target)
+            output, target = output[..., None], target.reshape(output.shape)
+        factors = np.ones(len(target)) if weights is None else weights.astype(np.float64)
+        factors = np.broadcast_to(factors.reshape(-1, *[1] * (target.ndim - 1)), target.shape)
+        kept = factors != 0
+        if self._ignore_index is not None:
+            kept &= target != self._ignore_index
+        return output[kept], target[kept].astype(np.int64), factors[kept]
+
+    def _misfit(self, output: NDArray[Any], target: NDArray[Any]) -> DataError:
+        return DataError(
+            f"{self._owner}: output {self._output!r} has the shape {output.shape} and field "
+            f"{self._target!r} the shape {target.shape}; allowed: scores (N, ..., C) or labels "
+            "(N, ...) with labels (N, ...)"
+        )
 
     def _check_labels(self, target: NDArray[Any]) -> None:
         """Refuse real numbers; 0.0 and 1.0 are labels, as binary cross entropy has them."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expkit.core.collective import Collective
 from expkit.core.metric import HostArrays
 from expkit.metrics.gathered import GatheredMetric
 from expkit.metrics.regression import read_numbers
@@ -52,8 +53,12 @@ class R2(GatheredMetric):
         used = counts != 0
         self.state = _combine(self.state, _moments(predictions[used], targets[used], counts[used]))
 
-    def merge(self, states: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    def reduce(self, group: Collective) -> None:
         """Combine the moments of all ranks."""
+        self.merge(group.all_gather(self.state))
+
+    def merge(self, states: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """Take the place of several sets of moments."""
         self.reset()
         for state in states:
             self.state = _combine(self.state, dict(state))

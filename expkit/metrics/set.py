@@ -39,6 +39,15 @@ class MetricSet:
         """The outputs that any metric reads."""
         return frozenset(name for metric in self.metrics.values() for name in metric.needs)
 
+    def join(self, group: Collective) -> None:
+        """Learn, before the first update, which ranks will reduce together.
+
+        Without it the metrics are right too, but those of other libraries keep all samples.
+        """
+        for metric in self.metrics.values():
+            if isinstance(metric, ForeignMetric):
+                metric.alone = group.world_size == 1
+
     def reset(self) -> None:
         """Forget all samples."""
         for metric in self.metrics.values():
@@ -59,7 +68,7 @@ class MetricSet:
         """
         for metric in self.metrics.values():
             if isinstance(metric, GatheredMetric):
-                metric.merge(group.all_gather(metric.state))
+                metric.reduce(group)
         layout = _common_layout(group.all_gather(self._layout()))
         packs: dict[tuple[str, ReduceOp], list[Key]] = defaultdict(list)
         for key, (_, dtype, op) in layout.items():

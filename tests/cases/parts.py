@@ -170,6 +170,9 @@ class Scripted:
         self.name = name
         self.calls = 0
 
+    def join(self, group) -> None:
+        pass
+
     def reset(self) -> None:
         pass
 

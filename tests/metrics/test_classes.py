@@ -107,6 +107,29 @@ def test_the_scores_of_each_class_are_those_of_scikit_learn(feed, case):
 
 @QUICK
 @given(scored())
+def test_the_scores_of_class_1_of_two_are_those_of_scikit_learn(feed, case):
+    scores, labels, weights, cuts = case
+    labels = np.minimum(labels, 1)
+    for output in (scores[:, 0], scores[:, :2]):
+        guess = output > 0 if output.ndim == 1 else output.argmax(1)
+        got = feed(PrecisionRecallF1("binary"), output, labels, weights, cuts).compute()
+        counts = np.ones(len(labels)) if weights is None else weights
+        want = sk.precision_recall_fscore_support(
+            labels, guess, average="binary", sample_weight=weights, zero_division=0
+        )
+        if counts @ (labels | guess):
+            assert [got["precision"], got["recall"], got[""]] == pytest.approx(want[:3])
+        else:  # class 1 does not occur
+            assert np.isnan(list(got.values())).all()
+
+
+def test_a_label_beyond_two_classes_is_refused_by_the_binary_average(feed):
+    with pytest.raises(DataError, match=r"label 2; allowed by num_classes=2: 0 to 1"):
+        feed(PrecisionRecallF1("binary"), np.array([0, 1]), np.array([0, 2]))
+
+
+@QUICK
+@given(scored())
 def test_the_confusion_matrix_is_that_of_scikit_learn(feed, case):
     scores, labels, weights, cuts = case
     metric = feed(ConfusionMatrix(num_classes=7), scores, labels, weights, cuts)
@@ -235,7 +258,8 @@ def test_top_k_refuses_a_label_or_k_beyond_the_classes(feed):
     [
         (lambda: TopKAccuracy(0), "an integer from 1"),
         (lambda: TopKAccuracy(2.0), "an integer from 1"),
-        (lambda: PrecisionRecallF1("binary"), "macro, micro, weighted, none"),
+        (lambda: PrecisionRecallF1("samples"), "macro, micro, weighted, none, binary"),
+        (lambda: PrecisionRecallF1("binary", num_classes=3), "2, or null"),
         (lambda: PrecisionRecallF1(num_classes=0), "an integer from 1, or null"),
         (lambda: ConfusionMatrix(num_classes=True), "an integer from 1, or null"),
     ],

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from expkit.metrics import MeanLoss, Perplexity
 
@@ -46,6 +48,24 @@ def test_perplexity_of_a_uniform_guess_is_the_number_of_tokens():
 def test_perplexity_weighs_tokens_and_not_sequences():
     metric = update(Perplexity(), [3 * np.log(2), np.log(32)], loss_weight=[3, 1])
     assert metric.compute()[""] == pytest.approx(4, rel=1e-6)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 5, width=32), st.integers(1, 9), st.sampled_from([0.0, 0.5, 1.0])),
+        min_size=1,
+    ),
+    st.integers(0, 9),
+)
+def test_perplexity_is_that_of_numpy_whatever_the_batches(samples, cut):
+    loss, tokens, weights = (np.array(column, np.float32) for column in zip(*samples, strict=True))
+    weights[0] = 1.0
+    metric = Perplexity()
+    for part in (slice(None, cut), slice(cut, None)):
+        update(metric, loss[part], weights[part], tokens[part])
+    factors = np.float64(weights)
+    want = np.exp(np.average(np.float64(loss) / tokens, weights=factors * tokens))
+    assert metric.compute() == {"": pytest.approx(want, rel=1e-12)}
 
 
 def test_perplexity_beyond_float64_is_infinite():
