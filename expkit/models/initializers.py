@@ -23,8 +23,8 @@ def initial_value(kind: str, path: str, shape: Shape, seed: int) -> Float32:
 
     Args:
         kind: ``linear`` for a kernel of shape (in, out), ``conv`` for one of shape
-            (out, in, *window), ``embedding`` for a table of shape (entries, dimension), ``zeros``
-            or ``ones``.
+            (out, in, *window), ``embedding`` for a table of shape (entries, dimension), ``lstm``
+            for the kernels of all four gates, of shape (4 * hidden, in), ``zeros`` or ``ones``.
         path: path of the parameter in its model, such as ``layers.output.weight``; it names the
             random stream.
         shape: shape of the parameter.
@@ -58,6 +58,11 @@ def _embedding(shape: Shape, stream: np.random.Generator) -> Float32:
     return stream.standard_normal(shape, dtype=np.float32) * np.float32(shape[-1] ** -0.5)
 
 
+def _lstm(shape: Shape, stream: np.random.Generator) -> Float32:
+    """Uniform in +-1 / sqrt(hidden), as the frameworks draw it themselves."""
+    return _uniform((shape[0] // 4) ** -0.5, shape, stream)
+
+
 def _zeros(shape: Shape, _: np.random.Generator) -> Float32:
     return np.zeros(shape, dtype=np.float32)
 
@@ -74,6 +79,7 @@ INITIALIZERS: Mapping[str, Callable[[Shape, np.random.Generator], Float32]] = {
     "linear": _linear,
     "conv": _conv,
     "embedding": _embedding,
+    "lstm": _lstm,
     "zeros": _zeros,
     "ones": _ones,
 }

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.core.errors import DataError
+from expkit.models.findings import Findings
 
 ACTIVATIONS = ("relu", "gelu", "tanh")
 TASKS = ("classification", "language_model")
@@ -29,7 +28,7 @@ def check_mlp(
     Raises:
         ConfigError: names every argument that is wrong.
     """
-    found = _Findings()
+    found = Findings()
     found.positive(in_features=in_features, out_features=out_features)
     found.sizes("hidden", hidden, "model.hidden=[128]", allow_empty=True)
     found.choice("activation", activation, ACTIVATIONS)
@@ -53,7 +52,7 @@ def check_cnn(
     Raises:
         ConfigError: names every argument that is wrong.
     """
-    found = _Findings()
+    found = Findings()
     found.positive(in_channels=in_channels, hidden=hidden, out_features=out_features)
     found.sizes("channels", channels, "model.channels=[32,64]")
     found.sizes("image_size", image_size, "model.image_size=[28,28]")
@@ -89,7 +88,7 @@ def check_text_cnn(
     Raises:
         ConfigError: names every argument that is wrong.
     """
-    found = _Findings()
+    found = Findings()
     found.positive(
         vocab_size=vocab_size,
         embedding_dim=embedding_dim,
@@ -98,7 +97,7 @@ def check_text_cnn(
     )
     found.sizes("kernel_sizes", kernel_sizes, "model.kernel_sizes=[3,4,5]", distinct=True)
     found.probability("dropout", dropout)
-    found.token(pad_id, vocab_size)
+    found.token(pad_id, vocab_size=vocab_size)
     found.report()
 
 
@@ -120,7 +119,7 @@ def check_transformer(
     Raises:
         ConfigError: names every argument that is wrong.
     """
-    found = _Findings()
+    found = Findings()
     found.positive(
         vocab_size=vocab_size,
         max_length=max_length,
@@ -132,12 +131,73 @@ def check_transformer(
     )
     found.probability("dropout", dropout)
     found.choice("task", task, TASKS)
-    found.token(pad_id, vocab_size)
-    if not found.problems and d_model % n_heads:
-        divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
-        nearest = min(divisors, key=lambda n: (abs(n - n_heads), n))
-        message = f"is {n_heads}, which does not divide d_model={d_model}; allowed: a divisor of it"
-        found.add("n_heads", message, f"model.n_heads={nearest}")
+    found.token(pad_id, vocab_size=vocab_size)
+    found.heads(n_heads, d_model)
+    found.report()
+
+
+def check_lstm_tagger(
+    *,
+    vocab_size: int,
+    out_features: int,
+    ngram_vocab_size: int,
+    embedding_dim: int,
+    hidden: int,
+    n_layers: int,
+    dropout: float,
+    crf: bool,
+    pad_id: int,
+) -> None:
+    """Refuse arguments that no `LstmTagger` can be made of.
+
+    Raises:
+        ConfigError: names every argument that is wrong.
+    """
+    found = Findings()
+    found.positive(
+        vocab_size=vocab_size,
+        out_features=out_features,
+        embedding_dim=embedding_dim,
+        hidden=hidden,
+        n_layers=n_layers,
+    )
+    found.probability("dropout", dropout)
+    found.tagging(vocab_size, ngram_vocab_size, crf, pad_id)
+    found.report()
+
+
+def check_transformer_tagger(
+    *,
+    vocab_size: int,
+    max_length: int,
+    out_features: int,
+    ngram_vocab_size: int,
+    d_model: int,
+    n_heads: int,
+    n_layers: int,
+    d_ff: int,
+    dropout: float,
+    crf: bool,
+    pad_id: int,
+) -> None:
+    """Refuse arguments that no `TransformerTagger` can be made of.
+
+    Raises:
+        ConfigError: names every argument that is wrong.
+    """
+    found = Findings()
+    found.positive(
+        vocab_size=vocab_size,
+        max_length=max_length,
+        out_features=out_features,
+        d_model=d_model,
+        n_heads=n_heads,
+        n_layers=n_layers,
+        d_ff=d_ff,
+    )
+    found.probability("dropout", dropout)
+    found.tagging(vocab_size, ngram_vocab_size, crf, pad_id)
+    found.heads(n_heads, d_model)
     found.report()
 
 
@@ -154,58 +214,27 @@ def check_length(length: int, max_length: int) -> None:
         )
 
 
-class _Findings:
-    """Collects what is wrong, so that one error tells all of it."""
+def check_ngrams(tokens: Any, ngrams: Any) -> Any:
+    """Refuse n-grams that are not there, or not those of the tokens.
 
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
+    Args:
+        tokens: a tensor (N, T).
+        ngrams: a tensor (N, T, L), or None.
 
-    def add(self, argument: str, message: str, hint: str) -> None:
-        self.problems.append(Problem(f"model.{argument}", message, hint))
+    Returns:
+        The n-grams.
 
-    def positive(self, **arguments: Any) -> None:
-        for argument, value in arguments.items():
-            if not _is_size(value):
-                self.add(argument, f"is {value!r}; allowed: whole numbers from 1", "")
-
-    def sizes(
-        self,
-        argument: str,
-        value: Any,
-        hint: str,
-        allow_empty: bool = False,
-        distinct: bool = False,
-    ) -> None:
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            self.add(argument, f"is {value!r}; allowed: a list of whole numbers from 1", hint)
-        elif not value and not allow_empty:
-            self.add(argument, "is an empty list; allowed: at least one entry", hint)
-        elif not all(_is_size(entry) for entry in value):
-            self.add(argument, f"is {list(value)!r}; allowed: whole numbers from 1", hint)
-        elif distinct and len(set(value)) < len(value):
-            self.add(argument, f"is {list(value)!r}; allowed: each entry once", hint)
-
-    def choice(self, argument: str, value: Any, allowed: Sequence[str], hint: str = "") -> None:
-        if value not in allowed:
-            message = f"is {value!r}; allowed: {', '.join(allowed)}"
-            self.add(argument, message, hint or f"model.{argument}={allowed[0]}")
-
-    def probability(self, argument: str, value: Any) -> None:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and 0 <= value < 1):
-            message = f"is {value!r}; allowed: numbers from 0 to below 1"
-            self.add(argument, message, f"model.{argument}=0.1")
-
-    def token(self, pad_id: Any, vocab_size: Any) -> None:
-        whole = isinstance(pad_id, int | np.integer) and not isinstance(pad_id, bool)
-        if not whole or (_is_size(vocab_size) and not 0 <= pad_id < vocab_size):
-            message = f"is {pad_id!r}; allowed: a token from 0 to below vocab_size={vocab_size!r}"
-            self.add("pad_id", message, "model.pad_id=0")
-
-    def report(self) -> None:
-        if self.problems:
-            raise ConfigError(self.problems)
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+    Raises:
+        DataError: says what the batch should have.
+    """
+    if ngrams is None:
+        raise DataError(
+            "the model has n-grams and the batch has no field 'ngrams' (try: "
+            "model.ngram_vocab_size=0, for a model without them)"
+        )
+    if len(ngrams.shape) != 3 or list(ngrams.shape[:2]) != list(tokens.shape):
+        raise DataError(
+            f"ngrams has shape {tuple(ngrams.shape)} where x has {tuple(tokens.shape)}; allowed: "
+            "those of x, and a third axis for the n-grams of a token"
+        )
+    return ngrams

@@ -51,7 +51,9 @@ def test_constants_are_constant():
 
 
 def test_an_unknown_kind_lists_the_known_ones():
-    with pytest.raises(ValueError, match="'dense'; allowed: linear, conv, embedding, zeros, ones"):
+    with pytest.raises(
+        ValueError, match="'dense'; allowed: linear, conv, embedding, lstm, zeros, ones"
+    ):
         initial_value("dense", "weight", (2, 2), 0)
 
 

@@ -6,9 +6,11 @@ from expkit.core.errors import ConfigError, DataError
 from expkit.models.validation import (
     check_cnn,
     check_length,
+    check_lstm_tagger,
     check_mlp,
     check_text_cnn,
     check_transformer,
+    check_transformer_tagger,
 )
 
 MLP = {
@@ -49,11 +51,37 @@ TRANSFORMER = {
     "task": "classification",
     "pad_id": 0,
 }
+LSTM_TAGGER = {
+    "vocab_size": 10,
+    "out_features": 3,
+    "ngram_vocab_size": 6,
+    "embedding_dim": 4,
+    "hidden": 8,
+    "n_layers": 1,
+    "dropout": 0.5,
+    "crf": True,
+    "pad_id": 0,
+}
+TRANSFORMER_TAGGER = {
+    "vocab_size": 10,
+    "max_length": 6,
+    "out_features": 3,
+    "ngram_vocab_size": 0,
+    "d_model": 12,
+    "n_heads": 4,
+    "n_layers": 1,
+    "d_ff": 16,
+    "dropout": 0.1,
+    "crf": False,
+    "pad_id": 7,
+}
 CHECKS = [
     (check_mlp, MLP),
     (check_cnn, CNN),
     (check_text_cnn, TEXT_CNN),
     (check_transformer, TRANSFORMER),
+    (check_lstm_tagger, LSTM_TAGGER),
+    (check_transformer_tagger, TRANSFORMER_TAGGER),
 ]
 
 
@@ -89,6 +117,15 @@ def test_an_mlp_without_hidden_layers_is_a_linear_model():
         (check_transformer, TRANSFORMER, "task", "tagging", "classification, language_model"),
         (check_transformer, TRANSFORMER, "n_heads", 5, "is 5, which does not divide d_model=12"),
         (check_transformer, TRANSFORMER, "pad_id", -1, "is -1; allowed: a token from 0 to below"),
+        (check_lstm_tagger, LSTM_TAGGER, "hidden", 0, "is 0; allowed: whole numbers from 1"),
+        (check_lstm_tagger, LSTM_TAGGER, "dropout", 1, "is 1; allowed: numbers from 0 to below 1"),
+        (check_lstm_tagger, LSTM_TAGGER, "crf", 1, "is 1; allowed: true, false"),
+        (check_lstm_tagger, LSTM_TAGGER, "pad_id", 6, "to below ngram_vocab_size=6"),
+        (check_lstm_tagger, LSTM_TAGGER, "pad_id", 10, "to below vocab_size=10"),
+        (check_lstm_tagger, LSTM_TAGGER, "ngram_vocab_size", -1, "is -1; allowed: whole numbers"),
+        (check_lstm_tagger, LSTM_TAGGER, "ngram_vocab_size", False, "is False; allowed: whole"),
+        (check_transformer_tagger, TRANSFORMER_TAGGER, "n_heads", 5, "does not divide d_model=12"),
+        (check_transformer_tagger, TRANSFORMER_TAGGER, "max_length", 0, "whole numbers from 1"),
     ],
 )
 def test_a_bad_argument_is_named_with_what_is_allowed(check, arguments, key, value, said):

@@ -24,7 +24,14 @@ def test_one_model_does_not_import_the_others():
 
 
 @pytest.mark.parametrize(
-    ("name", "model"), [("Cnn", "cnn"), ("TextCnn", "text_cnn"), ("Transformer", "transformer")]
+    ("name", "model"),
+    [
+        ("Cnn", "cnn"),
+        ("LstmTagger", "bilstm_crf"),
+        ("TextCnn", "text_cnn"),
+        ("Transformer", "transformer"),
+        ("TransformerTagger", "transformer_crf"),
+    ],
 )
 def test_a_model_without_numpy_version_says_so(name, model):
     from expkit.models import numpy as package
@@ -39,7 +46,8 @@ def test_a_model_without_numpy_version_says_so(name, model):
 def test_an_unknown_name_lists_the_models():
     from expkit.models import torch as package
 
-    with pytest.raises(AttributeError, match="'Resnet'; allowed: Cnn, Mlp, TextCnn, Transformer"):
+    allowed = "Cnn, LinearChainCrf, LstmTagger, Mlp, TextCnn, Transformer, TransformerTagger"
+    with pytest.raises(AttributeError, match=f"'Resnet'; allowed: {allowed}$"):
         getattr(package, "Resnet")  # noqa: B009 - read through the package on purpose
 
 

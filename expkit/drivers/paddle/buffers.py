@@ -47,6 +47,8 @@ class Buffers(SharedBuffers):
                 tensor = table[name]
                 if tensor is None or not tensor.stop_gradient or id(tensor) in seen:
                     continue
+                if not tensor._is_initialized():  # scratch memory, such as an LSTM's
+                    continue
                 seen.add(id(tensor))
                 path = f"{prefix}.{name}" if prefix else name
                 before, changes = tensor.detach().clone(), name in _STATISTICS

@@ -121,7 +121,8 @@ class Replicated(Parallel):
         else:
             inner = model
             check_same_model(parts_of(inner), self.group)
-            self.group.broadcast_tensors([*inner.parameters(), *inner.buffers()])
+            filled = [each for each in inner.buffers() if each._is_initialized()]
+            self.group.broadcast_tensors([*inner.parameters(), *filled])
             self._exchange = self._choose(inner)
         self.loss_factor = self._exchange.loss_factor
         self._buffers = Buffers(inner, self.group)

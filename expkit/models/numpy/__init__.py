@@ -33,7 +33,13 @@ __all__ = [
     "Tanh",
 ]
 
-_ELSEWHERE = {"Cnn": "cnn", "TextCnn": "text_cnn", "Transformer": "transformer"}
+_ELSEWHERE = {
+    "Cnn": "cnn",
+    "LstmTagger": "bilstm_crf",
+    "TextCnn": "text_cnn",
+    "Transformer": "transformer",
+    "TransformerTagger": "transformer_crf",
+}
 
 _export = lazy_exports(
     __name__,

@@ -8,13 +8,32 @@ from expkit.models.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from expkit.models.torch.cnn import Cnn
+    from expkit.models.torch.crf import LinearChainCrf
+    from expkit.models.torch.lstm_tagger import LstmTagger
     from expkit.models.torch.mlp import Mlp
     from expkit.models.torch.text_cnn import TextCnn
     from expkit.models.torch.transformer import Transformer
+    from expkit.models.torch.transformer_tagger import TransformerTagger
 
-__all__ = ["Cnn", "Mlp", "TextCnn", "Transformer"]
+__all__ = [
+    "Cnn",
+    "LinearChainCrf",
+    "LstmTagger",
+    "Mlp",
+    "TextCnn",
+    "Transformer",
+    "TransformerTagger",
+]
 
 __getattr__ = lazy_exports(
     __name__,
-    {"Cnn": "cnn", "Mlp": "mlp", "TextCnn": "text_cnn", "Transformer": "transformer"},
+    {
+        "Cnn": "cnn",
+        "LinearChainCrf": "crf",
+        "LstmTagger": "lstm_tagger",
+        "Mlp": "mlp",
+        "TextCnn": "text_cnn",
+        "Transformer": "transformer",
+        "TransformerTagger": "transformer_tagger",
+    },
 )

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from expkit.models.initializers import initial_value
+from expkit.models.torch.crf import LinearChainCrf
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm)
 
@@ -20,7 +21,7 @@ def initialize(model: nn.Module, seed: int) -> None:
             if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
                 module.reset_running_stats()
             for name, parameter in module.named_parameters(prefix, recurse=False):
-                kind = "zeros" if name.endswith("bias") else _weight_kind(module)
+                kind = _kind(module, name.rpartition(".")[2])
                 shape = tuple(parameter.shape)
                 if kind == "linear":
                     value = initial_value(kind, name, shape[::-1], seed).T
@@ -29,9 +30,13 @@ def initialize(model: nn.Module, seed: int) -> None:
                 parameter.copy_(torch.tensor(value))
 
 
-def _weight_kind(module: nn.Module) -> str:
+def _kind(module: nn.Module, name: str) -> str:
+    if name.startswith("bias") or isinstance(module, LinearChainCrf):
+        return "zeros"
     if isinstance(module, nn.Linear):
         return "linear"
     if isinstance(module, nn.Embedding):
         return "embedding"
+    if isinstance(module, nn.LSTM):
+        return "lstm"
     return "ones" if isinstance(module, _NORMS) else "conv"
