@@ -15,6 +15,8 @@ SECTIONS = {
     "epoch": "the same with evaluation, TensorBoard and the best checkpoint each epoch",
     "checkpoint": "saving a model of 415 MB with its optimizer while it is trained",
     "ranks": "two processes that train one model",
+    "samplers": "a shuffled order of 4,096 to a million million samples",
+    "loader": "shuffled batches of a data set in memory",
     "start": "from the command to the first optimizer step",
 }
 RESULTS = Path(__file__).parent / "results"

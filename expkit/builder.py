@@ -13,6 +13,7 @@ from expkit.core.binding import Binding
 from expkit.core.driver import Driver
 from expkit.core.errors import ConfigError, ExpkitError, Problem
 from expkit.core.evaluator import Evaluator
+from expkit.core.predictor import Predictor
 from expkit.core.schedule import Schedule
 from expkit.core.store import Store
 from expkit.core.trainer import Trainer
@@ -27,7 +28,7 @@ Config = Mapping[str, Any]
 CONSUMED = {
     "driver": ("framework", "num_processes", "max_restarts", "worker_output"),
     "checkpoint": ("save_every",),
-    "trainer": ("input_mapping", "output_mapping", "whole_batch"),
+    "trainer": ("input_mapping", "output_mapping", "whole_batch", "predict_outputs"),
 }
 """Keys of a group's nodes that the builder itself reads."""
 SUPPLIED = {
@@ -68,6 +69,7 @@ class Builder:
         self.monitor: str | None = config["monitor"]
         self.logger = self._logger()
         self._store: Store | None = None
+        self._opened: Data | None = None
 
     def trainer(self) -> Trainer:
         """The trainer, ready to fit."""
@@ -97,22 +99,35 @@ class Builder:
 
     def evaluator(self) -> Evaluator:
         """An evaluator of the configured model on the configured data."""
-        trainer = self._config["trainer"]
-        self.driver.prepare(self._model(), None, self._optional("loss"), self._binding())
-        return Evaluator(
-            driver=self.driver,
-            data=self._data(),
-            metrics=MetricSet(self._by_name("metrics")),
-            limit_batches=trainer.get("limit_eval_batches"),
-            overfit_batches=trainer.get("overfit_batches", 0),
-        )
+        return Evaluator(metrics=MetricSet(self._by_name("metrics")), **self._evaluated())
+
+    def predictor(self) -> Predictor:
+        """A predictor of the configured model on the configured data."""
+        outputs = self._config["trainer"].get("predict_outputs") or ()
+        return Predictor(outputs=outputs, **self._evaluated())
 
     def close(self) -> None:
         """Finish writing and give everything back; safe to call twice."""
         if self._store is not None:
             self._store.close()
+        if self._opened is not None:
+            self._opened.close()
         self.logger.close()
         self.driver.shutdown()
+
+    def _evaluated(self) -> dict[str, Any]:
+        """What an evaluator and a predictor have in common."""
+        trainer = self._config["trainer"]
+        return {
+            "driver": self.driver,
+            "model": self._model(),
+            "loss": self._optional("loss"),
+            "binding": self._binding(),
+            "data": self._data(),
+            "limit_batches": trainer.get("limit_eval_batches"),
+            "overfit_batches": trainer.get("overfit_batches", 0),
+            "seed": self._config["seed"],
+        }
 
     def _model(self) -> Any:
         model = self._instance("model")
@@ -123,9 +138,14 @@ class Builder:
     def _data(self) -> Data:
         node = self._config["data"]
         splits = as_splits(self._make(node["source"], "data.source"))
-        options = _options(node, ("source", "info"))
+        options = _options(node, ("source", "info", "collate"))
+        collate = node.get("collate") and self._make(node["collate"], "data.collate")
         sampler = self._instance("sampler")
-        return Data(splits.train, splits.eval, sampler=sampler, **options)
+        is_for_prediction = self._config["task"] == "predict" and splits.predict is not None
+        held_out = splits.predict if is_for_prediction else splits.eval
+        data = Data(splits.train, held_out, sampler=sampler, collate=collate, **options)
+        self._opened = data
+        return data
 
     def _binding(self) -> Binding:
         trainer = self._config["trainer"]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.core.predicted import most_likely, without_last_axis, yes_or_no
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,17 @@ class Loss(ABC):
         Raises:
             DataError: wrong type, wrong shape or a value out of range; names the first one and what
                 is allowed.
+        """
+
+    @abstractmethod
+    def predictions(
+        self, output: NDArray[Any], target: NDArray[Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """What the output of a batch says, by name, for each sample or each position of it.
+
+        Args:
+            output: the output that is judged, on the host.
+            target: the targets, where there are some; positions that do not count are masked.
         """
 
     def missing(self, outputs: Mapping[str, Any], fields: Mapping[str, Any]) -> ConfigError:
@@ -164,6 +176,18 @@ class CrossEntropy(Loss):
                 "the labels, or give the model more outputs"
             )
 
+    def predictions(
+        self, output: NDArray[Any], target: NDArray[Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """``label`` and its ``probability``; see `Loss.predictions`."""
+        found = most_likely(output)
+        if self.ignore_index is None or target is None or target.ndim < 2:
+            return found
+        if target.shape != found["label"].shape:
+            return found
+        ignored = target == self.ignore_index
+        return {name: np.ma.masked_array(each, ignored) for name, each in found.items()}
+
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
@@ -186,31 +210,50 @@ class BinaryCrossEntropy(Loss):
                 "allows 0 to 1; for more than two classes: loss=cross_entropy"
             )
 
+    def predictions(
+        self,
+        output: NDArray[Any],
+        target: NDArray[Any] | None = None,  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
+        """``label``, 0 or 1, and the ``probability`` of 1; see `Loss.predictions`."""
+        return yes_or_no(output)
+
 
 @dataclass(frozen=True)
 class Regression(Loss):
-    """Base of the losses over real numbers that have no options but the names."""
-
-    def _validate(self) -> None:
-        """The names are all there is."""
+    """Base of the losses over real numbers."""
 
     def check(self, targets: NDArray[Any], output_shape: tuple[int, ...]) -> None:
         """See `Loss.check`."""
         _check_numbers(self, targets, output_shape)
+
+    def predictions(
+        self,
+        output: NDArray[Any],
+        target: NDArray[Any] | None = None,  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
+        """``value``; see `Loss.predictions`."""
+        return {"value": without_last_axis(output)}
 
 
 @dataclass(frozen=True)
 class MeanSquaredError(Regression):
     """(output - target) ** 2; several outputs of a sample are averaged."""
 
+    def _validate(self) -> None:
+        """The names are all there is."""
+
 
 @dataclass(frozen=True)
 class MeanAbsoluteError(Regression):
     """abs(output - target); several outputs of a sample are averaged."""
 
+    def _validate(self) -> None:
+        """The names are all there is."""
+
 
 @dataclass(frozen=True)
-class Huber(Loss):
+class Huber(Regression):
     """Squared near the target, absolute far from it (Huber 1964).
 
     d ** 2 / 2 where abs(d) <= delta, else delta * (abs(d) - delta / 2), with d = output - target;
@@ -225,10 +268,6 @@ class Huber(Loss):
     def _validate(self) -> None:
         if not _is_number(self.delta) or self.delta <= 0:
             raise _refused("delta", self.delta, "a number greater than 0", "loss.delta=1.0")
-
-    def check(self, targets: NDArray[Any], output_shape: tuple[int, ...]) -> None:
-        """See `Loss.check`."""
-        _check_numbers(self, targets, output_shape)
 
 
 def unknown_loss(spec: object) -> ConfigError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from expkit.command_line import override
+from expkit.core.errors import WorkerError
 from expkit.core.result import Result
 from expkit.run.directory import RunDirectory
 
@@ -52,6 +53,8 @@ def summary(run: RunDirectory, task: str, result: Result) -> Iterator[str]:
         more = len(numbers) - _MOST_METRICS
         tail = f" and {more} more" if more > 0 else ""
         yield "eval     " + " ".join(numbers[:_MOST_METRICS]) + tail
+    for name, count in result.predictions.items():
+        yield f"predict  {counted(count, 'sample')} in {name}"
     if task == "train":
         yield f"time     {result.seconds:.1f} s, {counted(result.steps, 'step')}"
     place = shlex.quote(shown(run.path))
@@ -103,8 +106,11 @@ def arose_elsewhere(error: BaseException) -> bool:
 
     Errors of the standard library count as those of whoever called it.
     """
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = Path(frame.filename)
+    if isinstance(error, WorkerError):
+        files: Sequence[str] = error.files
+    else:
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    for file in map(Path, reversed(files)):
         if file.is_relative_to(_EXPKIT):
             return False
         is_installed = bool({"site-packages", "dist-packages"} & set(file.parts))

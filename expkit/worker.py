@@ -1,4 +1,4 @@
-"""The work of one rank: builds from the config of a job, and trains or evaluates."""
+"""The work of one rank: builds from the config of a job, and trains, evaluates or predicts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from expkit.checkpoint.convert import weights_for
 from expkit.checkpoint.find import Found, check_bare, find_checkpoint
 from expkit.core.errors import DataError, MismatchError
 from expkit.core.evaluator import Evaluator
+from expkit.core.predictor import Predictor
 from expkit.core.result import Result
 from expkit.core.trainer import Trainer
 from expkit.job import Job
@@ -20,6 +21,7 @@ from expkit.launch.signals import StopSignals
 from expkit.outcome import shown
 from expkit.run.directory import RunDirectory
 from expkit.run.logs import RunLog
+from expkit.run.predictions import write_predictions
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,12 @@ def work(
             follow(lambda: evaluator.num_batches)
             begin()
             result = _evaluate(builder, evaluator, found)
+        elif job.config["task"] == "predict":
+            predictor, found = _predictor(builder, job)
+            follow(lambda: predictor.num_batches)
+            begin()
+            written = write_predictions(predictor, run.path)
+            result = Result(steps=found.info.step, epochs=found.info.epoch, predictions=written)
         else:
             trainer = _trainer(builder, job)
             _tell_ranks(builder, trainer)
@@ -67,7 +75,7 @@ def work(
             run.count_at_least(trainer.progress.seconds_before)
             signals.on_stop(trainer.interrupt)
             result = trainer.fit()
-        if result.status == "completed":
+        if result.status == "completed" and job.config["task"] != "predict":
             builder.logger.conclude(result.metrics)
         return result
     finally:
@@ -109,7 +117,8 @@ def _tell_ranks(builder: Builder, trainer: Trainer) -> None:
     driver = builder.driver
     if driver.world_size > 1:
         size = trainer.samples_per_step
-        log.info("ranks    %d on %s, %d samples in a step", driver.world_size, driver.device, size)
+        share = "the samples of a step" if size is None else f"{size} samples in a step"
+        log.info("ranks    %d on %s, %s", driver.world_size, driver.device, share)
 
 
 def _evaluator(builder: Builder, job: Job) -> tuple[Evaluator, Found]:
@@ -120,6 +129,18 @@ def _evaluator(builder: Builder, job: Job) -> tuple[Evaluator, Found]:
     found = _find(builder, job.config["init_from"], "best")
     _take_weights(builder, found)
     return evaluator, found
+
+
+def _predictor(builder: Builder, job: Job) -> tuple[Predictor, Found]:
+    """The predictor of a model whose weights are there."""
+    predictor = builder.predictor()
+    if not predictor.sets:
+        raise DataError(
+            "there is nothing to predict: data.source gave no set to predict or evaluate"
+        )
+    found = _find(builder, job.config["init_from"], "best")
+    _take_weights(builder, found)
+    return predictor, found
 
 
 def _evaluate(builder: Builder, evaluator: Evaluator, found: Found) -> Result:

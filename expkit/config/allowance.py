@@ -5,7 +5,7 @@ be one of these:
 
 - a public class or function of the packages of expkit that hold parts (`PARTS`);
 - a public class, not a function, of the packages listed in `CLASSES` (layers, optimizers, metrics
-  of the frameworks);
+  and samplers of the frameworks);
 - anything public of the user's own code: a module below the working directory, or one whose
   distribution declares it under the entry-point group ``expkit.targets``.
 
@@ -43,7 +43,9 @@ PARTS = (
 CLASSES = (
     "torch.nn",
     "torch.optim",
+    "torch.utils.data.sampler",
     "torchmetrics",
+    "paddle.io",
     "paddle.nn",
     "paddle.optimizer",
     "paddle.metric",

@@ -26,6 +26,7 @@ LOCAL = "local"
 """The group of the untracked overrides; it has one option, ``default``, taken where it exists."""
 
 _KEY = re.compile(r"(?P<indent> *)(?P<name>[^\s#'\"\[{-][^:#]*):(?:\s+(?P<rest>.*))?$")
+_OVERRIDE = re.compile(r"override /(\w+): *(\w+)")
 _COMMENT = re.compile(
     r"""(?P<value>(?:'[^']*'|"[^"]*"|[^'"#]|(?<=\S)\#)*?)\s*(?:(?<!\S)\#\s*(?P<comment>.*))?$"""
 )
@@ -137,6 +138,15 @@ class Catalog:
         return [
             option.name for option in options if any(entry.path == key for entry in option.keys)
         ]
+
+    def used_with(self, group: str, choice: str) -> set[tuple[str, str]]:
+        """Groups and options that an experiment chooses beside an option."""
+        used: set[tuple[str, str]] = set()
+        for experiment in self.groups.get("experiment", {}).values():
+            chosen = set(_OVERRIDE.findall(experiment.text))
+            if (group, choice) in chosen:
+                used |= chosen
+        return used
 
 
 def user_directories(config_dir: str | None = None, cwd: Path | None = None) -> list[Path]:

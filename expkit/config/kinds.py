@@ -68,22 +68,6 @@ class Bounds(Constraint):
 
 
 @dataclass(frozen=True)
-class Only(Constraint):
-    """One value, where others are for later versions."""
-
-    value: Any
-
-    def accepts(self, value: Any) -> bool:
-        """Whether it is that value."""
-        return bool(value == self.value)
-
-    @property
-    def words(self) -> str:
-        """Such as ``only 0 in this version``."""
-        return f"only {self.value} in this version"
-
-
-@dataclass(frozen=True)
 class Matches(Constraint):
     """Text of a form that a regular expression gives."""
 

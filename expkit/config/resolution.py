@@ -111,6 +111,8 @@ class _Resolver:
         who = f"{user}={self._choices[user]}" if user in self._choices else "it"
         where = f"{group}={self._choices[group]}" if group in self._choices else "the config"
         options = self._catalog.with_key(group, reference.partition(".")[2])
+        used = self._catalog.used_with(user, self._choices.get(user, ""))
+        options.sort(key=lambda option: (group, option) not in used)  # what fits comes first
         message = f"{who} needs {reference}, which {where} lacks"
         if options:
             message += f"; {listing(f'{group}={option}' for option in options)} would have it"

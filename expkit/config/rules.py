@@ -69,6 +69,12 @@ def _one_batch_size(case: Case) -> Iterator[Problem]:
         yield Problem("data.global_batch_size", message, f"data.global_batch_size={accumulate}")
 
 
+def _workers_read_ahead(case: Case) -> Iterator[Problem]:
+    if "data.prefetch" in case.given and not case["data"].get("num_workers"):
+        message = "has no effect with data.num_workers=0: the training process reads"
+        yield Problem("data.prefetch", message, "data.num_workers=2")
+
+
 def _one_beginning(case: Case) -> Iterator[Problem]:
     if case["resume"] is not None and case["init_from"] is not None:
         message = "has no effect beside resume, which takes all state; give one of the two"
@@ -87,6 +93,7 @@ def _weights_to_use(case: Case) -> Iterator[Problem]:
         for key in (
             *("limit_eval_batches", "overfit_batches"),
             *("input_mapping", "output_mapping", "whole_batch"),
+            "predict_outputs",
         )
     }
     for key in case.given:
@@ -94,6 +101,12 @@ def _weights_to_use(case: Case) -> Iterator[Problem]:
             yield Problem(
                 key, f"has no effect with task={task}, which does not train", "task=train"
             )
+
+
+def _outputs_are_predicted(case: Case) -> Iterator[Problem]:
+    key, task = "trainer.predict_outputs", case["task"]
+    if key in case.given and task != "predict":
+        yield Problem(key, f"has no effect with task={task}", "task=predict")
 
 
 def _numpy_limits(case: Case) -> Iterator[Problem]:
@@ -236,8 +249,10 @@ def _best_exists(case: Case) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     _has_an_end,
     _one_batch_size,
+    _workers_read_ahead,
     _one_beginning,
     _weights_to_use,
+    _outputs_are_predicted,
     _numpy_limits,
     _numpy_has_the_model,
     _paddle_limits,

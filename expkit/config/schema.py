@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from expkit.config.kinds import Bounds, DurationSyntax, Matches, Only, PeriodSyntax
+from expkit.config.kinds import Bounds, DurationSyntax, Matches, PeriodSyntax
 
 Count = Annotated[int, Bounds(ge=0)]
 AtLeastOne = Annotated[int, Bounds(ge=1)]
@@ -43,7 +43,7 @@ class RunConfig:
     seed: Annotated[int, Bounds(ge=0, lt=2**63)] = 0
     name: Name | None = None
     tags: list[Word] = field(default_factory=list)
-    task: Literal["train", "evaluate"] = "train"
+    task: Literal["train", "evaluate", "predict"] = "train"
     monitor: Word | None = "accuracy"
     resume: Path | None = None
     init_from: Path | None = None
@@ -68,6 +68,7 @@ class TrainerConfig:
     overfit_batches: Count = 0
     limit_train_batches: Size | None = None
     limit_eval_batches: Size | None = None
+    predict_outputs: list[Word] = field(default_factory=list)
     input_mapping: dict[str, str] | None = None
     output_mapping: dict[str, str] | None = None
     whole_batch: bool = False
@@ -94,7 +95,9 @@ class DataConfig:
     global_batch_size: Size | None = None
     eval_batch_size: Size | None = None
     drop_last: bool = False
-    num_workers: Annotated[int, Only(0)] = 0
+    num_workers: Annotated[int, Bounds(ge=0, le=1024)] = 0
+    prefetch: Annotated[int, Bounds(ge=1, le=1024)] = 2
+    collate: dict[str, Any] | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
 

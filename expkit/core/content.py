@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,21 @@ def sets_of(data: Any) -> dict[str, Any]:
     if isinstance(named, Mapping):
         sets |= {f"the evaluation set {name}".rstrip(): one for name, one in named.items()}
     return sets
+
+
+def single_sets_of(data: Any) -> dict[str, Any]:
+    """The same, and of a set that is put together from several, each by its own name."""
+    return {
+        f"{name} {part}".rstrip(): one
+        for name, dataset in sets_of(data).items()
+        for part, one in (parts_of(dataset) or {"": dataset}).items()
+    }
+
+
+def parts_of(dataset: Any) -> Mapping[str, Any]:
+    """The sets by name that one is put together from, such as `expkit.data.ConcatDataset`."""
+    parts = getattr(dataset, "parts", None)
+    return parts if isinstance(parts, Mapping) else {}
 
 
 def arrays_of(dataset: Any) -> Mapping[str, Any]:
@@ -46,8 +61,12 @@ def content_of(dataset: Any) -> tuple[Any, Sums]:
 
 def compared_rows(dataset: Any) -> dict[str, NDArray[Any]]:
     """Rows of each array of a set that lies in memory: all, or as many as are read in no time."""
-    rows = {}
-    for name, array in arrays_of(dataset).items():
+    rows = {
+        f"{part}/{name}": array
+        for part, one in parts_of(dataset).items()
+        for name, array in compared_rows(one).items()
+    }
+    for name, array in _flat(arrays_of(dataset)):
         if isinstance(array, np.ndarray) and not array.dtype.hasobject:
             length = len(array)
             row_bytes = max(1, array.nbytes // max(1, length))
@@ -55,6 +74,16 @@ def compared_rows(dataset: Any) -> dict[str, NDArray[Any]]:
             places = np.linspace(0, length - 1, number).astype(np.int64)
             rows[name] = array if number == length else array[places]
     return rows
+
+
+def _flat(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arrays by name; of `expkit.data.Ragged`, rows of different lengths, both parts."""
+    for name, array in arrays.items():
+        if hasattr(array, "offsets"):
+            yield name, array.values
+            yield f"the lengths of {name}", array.offsets
+        else:
+            yield name, array
 
 
 def some_of(items: Sequence[str], separator: str) -> str:

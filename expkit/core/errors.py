@@ -52,6 +52,22 @@ class DataError(ExpkitError):
     """Data that cannot be trained on or evaluated: empty, of a wrong type, out of range."""
 
 
+class PredictionError(ExpkitError):
+    """Predictions that cannot be made of a model's outputs, or cannot be written."""
+
+
+class WorkerError(Exception):
+    """What was raised in a worker process, as its traceback tells it: the cause of an error here.
+
+    Attributes:
+        files: of the frames, the innermost last.
+    """
+
+    def __init__(self, text: str, files: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.files = tuple(files)
+
+
 class DriverError(ExpkitError):
     """Something the chosen driver or device cannot do."""
 

@@ -26,6 +26,7 @@ class Evaluator:
         binding: how it is called, see `Driver.prepare`.
         limit_batches: evaluate no more than this many batches of each set; None = all.
         overfit_batches: where greater than 0, evaluate on this many training batches instead.
+        seed: the run's, of what is drawn when samples are read.
 
     Attributes:
         num_batches: how many batches it has evaluated so far: a sign of life.
@@ -42,18 +43,21 @@ class Evaluator:
         binding: Binding | None = None,
         limit_batches: int | None = None,
         overfit_batches: int = 0,
+        seed: int = 0,
     ) -> None:
         if model is not None:
             driver.prepare(model, None, loss, binding)
         self._driver = driver
         self._metrics = metrics or NoMetrics()
         self._needs = self._metrics.needs | {"loss"}
+        self._metrics.join(driver.group)
         self._loaders: Mapping[str, EvalLoader] = data.eval_loaders(
             rank=driver.rank,
             world_size=driver.world_size,
             limit_batches=limit_batches,
             overfit_batches=overfit_batches,
             in_step=driver.evaluates_together,
+            seed=seed,
         )
         self.num_batches = 0
 

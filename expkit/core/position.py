@@ -50,10 +50,11 @@ def check_position(progress: Progress, saved: Mapping[str, Any], own: Mapping[st
     """
     _check_same_samples(saved.get("content"), own.get("content"))
     saved, own = _without_content(saved), _without_content(own)
-    if saved == own or progress.epoch_step == 0:
+    if saved == own or progress.epoch_step == 0 or progress.ends_epoch:
         return
-    if progress.epoch_step == -(-saved["samples_per_epoch"] // saved["samples_per_step"]):
-        progress.epoch_step = progress.steps_per_epoch or 0
+    if progress.epoch_step == _steps_of(saved):
+        progress.ends_epoch = progress.steps_per_epoch is None
+        progress.epoch_step = progress.steps_per_epoch or progress.epoch_step
         return
     changes = ", ".join(
         f"{key.replace('_', ' ')} {own[key]} (was {saved.get(key)})"
@@ -74,7 +75,7 @@ def _check_same_samples(saved: Mapping[str, Any] | None, own: Mapping[str, Any] 
     Raises:
         MismatchError: names what differs.
     """
-    if saved is None or own is None:
+    if saved is None or own is None or None in (saved["samples"], own["samples"]):
         return
     before, now = saved["columns"], own["columns"]
     if not (before and now):  # read from elsewhere, then or now
@@ -93,6 +94,15 @@ def _check_same_samples(saved: Mapping[str, Any] | None, own: Mapping[str, Any] 
         "run its own data.source, or begin a new run from its weights (try: init_from=RUN in place "
         "of resume=RUN)"
     )
+
+
+def _steps_of(signature: Mapping[str, Any]) -> int | None:
+    """Steps of an epoch that is cut so, where it has a length."""
+    for unit in ("samples", "batches"):
+        length = signature.get(f"{unit}_per_epoch")
+        if length is not None:
+            return -(-int(length) // int(signature[f"{unit}_per_step"]))
+    return None
 
 
 def _summary(rows: NDArray[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from expkit.core.batch import Batch, TrainLoader
 from expkit.core.collective import Collective
-from expkit.core.content import Sums, arrays_of, content_of, sets_of, some_of
+from expkit.core.content import Sums, arrays_of, content_of, sets_of, single_sets_of, some_of
 from expkit.core.driver import Driver
 from expkit.core.errors import (
     ConfigError,
@@ -127,9 +127,9 @@ def check_targets(driver: Driver, data: Any, loss: Any) -> None:
     if not hasattr(loss, "check"):
         return
     shape = None
-    for name, dataset in sets_of(data).items():
+    for name, dataset in single_sets_of(data).items():
         targets = arrays_of(dataset).get(loss.target)
-        if targets is None:
+        if targets is None or hasattr(targets, "offsets"):  # rows of different lengths
             continue
         shape = shape or _output_shape(driver, dataset, loss.output)
         if shape is None:

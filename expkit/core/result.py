@@ -25,6 +25,7 @@ class Result:
         best_eval: the metrics of the best evaluation; empty without one.
         best_epoch: the 0-based epoch of the best evaluation.
         best_step: the step of the best evaluation.
+        predictions: of a prediction, how many samples are in each file, by its name.
     """
 
     status: Status = "completed"
@@ -38,6 +39,7 @@ class Result:
     best_eval: dict[str, float] = field(default_factory=dict)
     best_epoch: int | None = None
     best_step: int | None = None
+    predictions: dict[str, int] = field(default_factory=dict)
 
     @property
     def objective(self) -> float | None:

@@ -146,6 +146,7 @@ class Trainer:
             metrics=metrics,
             limit_batches=limit_eval_batches,
             overfit_batches=overfit_batches,
+            seed=seed,
         )
         check_targets(driver, data, loss)
         steps_per_epoch = self._loader.steps_per_epoch
@@ -188,9 +189,10 @@ class Trainer:
         self._is_cut_short = False  # on all ranks alike
 
     @property
-    def samples_per_step(self) -> int:
-        """Samples of a whole window, over all ranks."""
-        return int(self._loader.signature["samples_per_step"])
+    def samples_per_step(self) -> int | None:
+        """Samples of a whole window, over all ranks; None where it has as many as it has."""
+        size: int | None = self._loader.signature["samples_per_step"]
+        return size
 
     # -- the loop ----------------------------------------------------------------------------------
 

@@ -38,6 +38,9 @@ class Pad:
         if not isinstance(self.multiple, int) or self.multiple < 1:
             message = f"is {self.multiple!r}; allowed: an integer of at least 1"
             problems.append(Problem("multiple", message))
+        value: object = self.value
+        if not isinstance(value, int | float):
+            problems.append(Problem("value", f"is {self.value!r}; allowed: a number"))
         if problems:
             raise ConfigError(problems)
 
@@ -56,15 +59,22 @@ class Collate:
     """
 
     def __init__(self, pad: Mapping[str, Pad | Mapping[str, Any]] | None = None) -> None:
-        self._pad = {
-            name: options if isinstance(options, Pad) else Pad(**options)
-            for name, options in (pad or {}).items()
-        }
+        fields: Any = pad or {}
+        if not isinstance(fields, Mapping):
+            message = f"is a {type(pad).__name__}; allowed: names of fields with their options"
+            raise ConfigError([Problem("collate.pad", message)])
+        self._pad = {name: as_pad(each, f"collate.pad.{name}") for name, each in fields.items()}
         self._unseen = set(self._pad)
 
     def __call__(self, samples: Sequence[Any]) -> dict[str, Any]:
         """The batch of these samples; see `named_fields` for samples that are no dicts."""
-        batch = self._stack_mappings([named_fields(sample) for sample in samples], "")
+        return self._checked(self._stack_mappings([named_fields(each) for each in samples], ""))
+
+    def columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """The same from fields that are read at once: name -> array, tensor or list of values."""
+        return self._checked(self._stack_columns(columns, ""))
+
+    def _checked(self, batch: dict[str, Any]) -> dict[str, Any]:
         if self._unseen:
             raise DataError(
                 f"padding is configured for {', '.join(sorted(self._unseen))}, but the samples "
@@ -72,7 +82,12 @@ class Collate:
             )
         return batch
 
-    def _stack(self, values: Sequence[Any], path: str) -> Any:
+    def _stack(self, values: Any, path: str) -> Any:
+        if not isinstance(values, list):
+            array = as_array(values)
+            if array is not None and path not in self._pad:
+                return array if array.flags.writeable else array.copy()
+            values = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if all(type(value) in _NUMBERS for value in values):
             return as_array(list(values))
         first = values[0]
@@ -91,7 +106,7 @@ class Collate:
             return self._stack_tuples(values, path)
         arrays = [as_array(value) for value in values]
         if any(array is None for array in arrays):
-            return list(values)
+            return [each.tolist() if isinstance(each, np.ndarray) else each for each in values]
         return self._stack_arrays([array for array in arrays if array is not None], path)
 
     def _stack_mappings(self, values: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, Any]:
@@ -101,11 +116,14 @@ class Collate:
                 raise DataError(
                     f"samples of one batch have different fields, {names} and {list(value)}"
                 )
-        batch = {n: self._stack([v[n] for v in values], f"{prefix}{n}") for n in names}
-        for name in names:
+        return self._stack_columns({n: [v[n] for v in values] for n in names}, prefix)
+
+    def _stack_columns(self, columns: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        batch = {n: self._stack(values, f"{prefix}{n}") for n, values in columns.items()}
+        for name, values in columns.items():
             pad = self._pad.get(f"{prefix}{name}")
             if pad is not None and pad.mask is not None:
-                batch[pad.mask] = _mask(values, name, batch[name].shape[1], pad.side)
+                batch[pad.mask] = _mask(values, batch[name].shape[1], pad.side)
         return batch
 
     def _stack_tuples(self, values: Sequence[Any], path: str) -> Any:
@@ -130,6 +148,36 @@ class Collate:
                 f"collate=Collate(pad={{{path!r}: Pad(value=0)}})"
             )
         return np.stack(arrays)
+
+
+def as_pad(options: Any, key: str) -> Pad:
+    """A `Pad` from a mapping of its options.
+
+    Args:
+        options: those, or a `Pad`.
+        key: where they come from, for errors.
+
+    Raises:
+        ConfigError: options that it does not have, or that cannot be.
+    """
+    if isinstance(options, Pad):
+        return options
+    known = [field.name for field in dataclasses.fields(Pad)]
+    if not isinstance(options, Mapping):
+        message = f"is {options!r}; allowed: a mapping with the keys {', '.join(known)}"
+        raise ConfigError([Problem(key, message)])
+    problems = [
+        Problem(f"{key}.{name}", f"is no option of padding; allowed: {', '.join(known)}")
+        for name in options
+        if name not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+    try:
+        return Pad(**options)
+    except ConfigError as error:
+        named = [Problem(f"{key}.{each.key}", each.message) for each in error.problems]
+        raise ConfigError(named) from None
 
 
 def named_fields(sample: Any) -> Mapping[str, Any]:
@@ -215,9 +263,7 @@ def _padded(arrays: Sequence[NDArray[Any]], pad: Pad, path: str) -> NDArray[Any]
     return batch
 
 
-def _mask(
-    values: Sequence[Mapping[str, Any]], name: str, length: int, side: str
-) -> NDArray[np.bool_]:
-    sizes = np.array([len(value[name]) for value in values])[:, None]
+def _mask(values: Sequence[Any], length: int, side: str) -> NDArray[np.bool_]:
+    sizes = np.array([len(value) for value in values])[:, None]
     places = np.arange(length)[None, :]
     return places < sizes if side == "right" else places >= length - sizes

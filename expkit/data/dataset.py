@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -11,8 +12,18 @@ from numpy.typing import NDArray
 from expkit.core.batch import Indices
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.data.collate import Collate, as_array, field_names
+from expkit.data.ragged import Ragged
+from expkit.data.randomness import (
+    begin_collate,
+    begin_sample,
+    reading,
+    seeds_at,
+    seeds_being_read,
+)
+from expkit.data.table import TableDataset, is_table
 
 CollateFunction = Callable[[Sequence[Any]], Mapping[str, Any]]
+Column = NDArray[Any] | Ragged
 
 
 @runtime_checkable
@@ -31,40 +42,75 @@ class ArrayDataset:
 
     Args:
         arrays: field name -> array, framework tensor or list, all of one length. Text becomes a
-            list in a batch.
+            list in a batch. Rows of different lengths: `Ragged`.
 
     Attributes:
-        arrays: the columns as NumPy arrays (text: object arrays).
+        arrays: the columns as NumPy arrays (text: object arrays), or `Ragged`.
+        draws: False, reading draws no random numbers.
     """
+
+    draws = False
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         if not arrays:
             raise DataError("a data set of arrays has no field; allowed: field name -> array")
-        self.arrays = {name: _column(name, value) for name, value in arrays.items()}
+        self.arrays: dict[str, Any] = {name: _column(name, value) for name, value in arrays.items()}
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
             raise DataError(f"the fields of a data set differ in length ({shown})")
         self._length = next(iter(lengths.values()))
-        self._has_text = any(array.dtype.kind == "O" for array in self.arrays.values())
+        ragged = {name: each for name, each in self.arrays.items() if isinstance(each, Ragged)}
+        for name, each in ragged.items():
+            if each.pad.mask in self.arrays:
+                raise DataError(
+                    f"field {name!r} is to have the mask {each.pad.mask!r}, which is a field "
+                    "itself; allowed: a name of its own"
+                )
+        self._is_even = not ragged
+        self._texts = [
+            name
+            for name, each in self.arrays.items()
+            if name not in ragged and each.dtype.kind == "O"
+        ]
 
     def __len__(self) -> int:
         return self._length
 
     @property
+    def is_even(self) -> bool:
+        """Whether all rows are equally long: those of several batches can be read at once."""
+        return self._is_even
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether no column is a memory-mapped file."""
+        columns = self.arrays.values()
+        return not any(
+            _is_mapped(each.values if isinstance(each, Ragged) else each) for each in columns
+        )
+
+    @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample in a batch."""
-        return sum(array.itemsize * array[:1].size for array in self.arrays.values())
+        """Bytes of one sample in a batch; of a ragged row, none."""
+        return sum(
+            array.itemsize * array[:1].size
+            for array in self.arrays.values()
+            if not isinstance(array, Ragged)
+        )
 
     def fetch(self, indices: Indices) -> dict[str, Any]:
-        """Copies of these rows."""
-        fields: dict[str, Any] = {
-            name: array.take(indices, axis=0) for name, array in self.arrays.items()
-        }
-        if self._has_text:
-            for name, array in self.arrays.items():
-                if array.dtype.kind == "O":
-                    fields[name] = fields[name].tolist()
+        """Copies of these rows; ragged ones are as long as the longest of them."""
+        fields: dict[str, Any] = {}
+        for name, array in self.arrays.items():
+            if isinstance(array, Ragged):
+                fields[name], is_real = array.take(indices)
+                if array.pad.mask is not None:
+                    fields[array.pad.mask] = is_real
+            else:
+                fields[name] = array.take(indices, axis=0)
+        for name in self._texts:
+            fields[name] = fields[name].tolist()
         return fields
 
 
@@ -75,12 +121,18 @@ class ItemDataset:
     Args:
         items: the samples; ``__getitems__(list of indices)`` is used where the object has it.
         collate: makes the fields of a batch from a list of samples.
+
+    Attributes:
+        items: the samples.
+        draws: whether reading may draw random numbers. Each sample is read with seeds of its own
+            (`expkit.data.randomness`), those that are read many at once with those of the first.
     """
 
     def __init__(self, items: Any, collate: CollateFunction | None = None) -> None:
         self.items = items
         self._collate = collate or Collate()
-        self._get_many = getattr(items, "__getitems__", None)
+        self._get_many = items.__getitems__ if _reads_many(items) else None
+        self.draws = not (type(items) in (list, tuple) and isinstance(self._collate, Collate))
 
     def __len__(self) -> int:
         return len(self.items)
@@ -92,15 +144,21 @@ class ItemDataset:
             DataError: a sample that cannot be read, with its index; or samples that do not fit
                 together.
         """
+        if self.draws and seeds_being_read() is None:
+            with reading(seeds_at(0, indices)):
+                return self.fetch(indices)
         numbers = indices.tolist()
-        samples = self._read(numbers)
+        seeds = seeds_being_read() if self.draws else None
+        samples = self._read(numbers, seeds)
+        if seeds is not None:
+            begin_collate(seeds)
         try:
             return self._collate(samples)
         except Exception as error:
             what = str(error) if isinstance(error, DataError) else _named(error)
             raise DataError(f"samples {_some(numbers)} cannot be collated: {what}") from error
 
-    def _read(self, numbers: list[int]) -> list[Any]:
+    def _read(self, numbers: list[int], seeds: Indices | None) -> list[Any]:
         if self._get_many is not None:
             try:
                 return list(self._get_many(numbers))
@@ -108,12 +166,19 @@ class ItemDataset:
                 message = f"samples {_some(numbers)} cannot be read: {_named(error)}"
                 raise DataError(message) from error
         samples = []
-        for number in numbers:
+        for place, number in enumerate(numbers):
+            if seeds is not None:
+                begin_sample(seeds, place)
             try:
                 samples.append(self.items[number])
             except Exception as error:
                 raise DataError(f"sample {number} cannot be read: {_named(error)}") from error
         return samples
+
+
+def draws(dataset: Dataset) -> bool:
+    """Whether reading a data set may draw random numbers: unless it says that it does not."""
+    return bool(getattr(dataset, "draws", True))
 
 
 def as_dataset(source: Any, collate: CollateFunction | None = None) -> Dataset:
@@ -139,6 +204,8 @@ def as_dataset(source: Any, collate: CollateFunction | None = None) -> Dataset:
             f"{_kind(source)} is a loader; allowed: the data set that it reads, a "
             f"{_kind(source.dataset)}"
         )
+    elif is_table(source) and (collate is None or isinstance(collate, Collate)):
+        return TableDataset(source, collate)
     elif hasattr(source, "__len__") and hasattr(source, "__getitem__") and not _is_text(source):
         return ItemDataset(source, collate)
     else:
@@ -154,7 +221,7 @@ def as_dataset(source: Any, collate: CollateFunction | None = None) -> Dataset:
 
 def is_column(value: Any) -> bool:
     """Whether a value is a field of a data set rather than a data set."""
-    if hasattr(value, "dtype"):
+    if hasattr(value, "dtype") or isinstance(value, Ragged):
         return True
     return isinstance(value, list) and not any(
         isinstance(item, Mapping | tuple) for item in value[:1]
@@ -173,7 +240,10 @@ def column(dataset: Dataset, name: str) -> NDArray[Any]:
         blocks = range(0, len(dataset), 256)
         stops = [min(start + 256, len(dataset)) for start in blocks]
         ranges = [np.arange(a, b, dtype=np.int64) for a, b in zip(blocks, stops, strict=True)]
-        parts = [dict(dataset.fetch(indices)) for indices in ranges]
+        parts = []
+        for indices in ranges:
+            with reading(seeds_at(0, indices)):
+                parts.append(dict(dataset.fetch(indices)))
     for part in parts:
         if name not in part:
             raise DataError(f"the data set has no field {name!r}; allowed: {', '.join(part)}")
@@ -182,7 +252,9 @@ def column(dataset: Dataset, name: str) -> NDArray[Any]:
     return np.concatenate([part[name] for part in parts])
 
 
-def _column(name: str, value: Any) -> NDArray[Any]:
+def _column(name: str, value: Any) -> Column:
+    if isinstance(value, Ragged):
+        return value
     array = as_array(value)
     if array is None:
         if not isinstance(value, Sequence | np.ndarray):
@@ -193,6 +265,19 @@ def _column(name: str, value: Any) -> NDArray[Any]:
     if array.ndim == 0:
         raise DataError(f"field {name!r} is one number; allowed: an array with a row per sample")
     return array
+
+
+def _is_mapped(array: Any) -> bool:
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    return array is not None
+
+
+def _reads_many(items: Any) -> bool:
+    """Whether ``__getitems__`` is more than a loop: what wraps a data set only passes it on."""
+    if not callable(getattr(items, "__getitems__", None)):
+        return False
+    return not hasattr(items, "indices") or _reads_many(getattr(items, "dataset", None))
 
 
 def _is_text(value: Any) -> bool:

@@ -8,6 +8,7 @@ algorithms, which it does not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from expkit.core.batch import Indices
 MAX_LENGTH = 2**62
 _TABLE_MAX = 2**13  # up to here drawing the whole order is as fast as seeking in it
 _ROUNDS = 6
-_BLOCK = 8192  # elements mixed at once: two such blocks stay in the first-level cache
+_BLOCK = 32768  # elements mixed at once: what is in hand stays in the second-level cache
 
 
 class Permutation(ABC):
@@ -26,6 +27,10 @@ class Permutation(ABC):
     @abstractmethod
     def block(self, start: int, stop: int) -> Indices:
         """The images of start, start + 1, ..., stop - 1."""
+
+    @abstractmethod
+    def at(self, places: Indices) -> Indices:
+        """The images of these integers, in their order."""
 
 
 def keyed_permutation(n: int, key: int) -> Permutation:
@@ -55,6 +60,9 @@ class _Drawn(Permutation):
     def block(self, start: int, stop: int) -> Indices:
         return self._order[start:stop].copy()
 
+    def at(self, places: Indices) -> Indices:
+        return self._order[places]
+
 
 class _Mixed(Permutation):
     """Mixing rounds on the next power of two; what falls outside [0, n) is mixed again.
@@ -68,19 +76,30 @@ class _Mixed(Permutation):
     def __init__(self, n: int, key: int) -> None:
         bits = (n - 1).bit_length()
         words = np.random.Philox(key=key).random_raw(2 * _ROUNDS)
-        self._n = np.uint64(n)
-        self._rounds = list(zip(words[:_ROUNDS], words[_ROUNDS:] | np.uint64(1), strict=True))
-        self._mask = np.uint64(2**bits - 1)
-        self._shift = np.uint64((bits + 1) // 2)
+        # only the lowest bits of sums and products are kept, and those are right at any width
+        self._type: type[Any] = np.uint32 if bits <= 32 else np.uint64
+        words[_ROUNDS:] |= np.uint64(1)
+        adds, factors = words.astype(self._type).reshape(2, _ROUNDS)
+        self._rounds = list(zip(adds, factors, strict=True))
+        self._n = self._type(n) if n < 2**bits else None  # else nothing falls outside
+        self._mask = self._type(2**bits - 1)
+        self._shift = self._type((bits + 1) // 2)
 
     def block(self, start: int, stop: int) -> Indices:
-        values = np.arange(start, stop, dtype=np.uint64)
-        for begin in range(0, len(values), _BLOCK):
-            self._mix_into_range(values[begin : begin + _BLOCK])
-        return values.view(np.int64)
+        return self.at(np.arange(start, stop, dtype=np.int64))
 
-    def _mix_into_range(self, values: NDArray[np.uint64]) -> None:
+    def at(self, places: Indices) -> Indices:
+        images = np.empty(len(places), dtype=np.int64)
+        for begin in range(0, len(places), _BLOCK):
+            values = places[begin : begin + _BLOCK].astype(self._type)
+            self._mix_into_range(values)
+            images[begin : begin + _BLOCK] = values
+        return images
+
+    def _mix_into_range(self, values: NDArray[Any]) -> None:
         self._mix(values)
+        if self._n is None:
+            return
         outside = np.flatnonzero(values >= self._n)
         while len(outside):
             again = values[outside]
@@ -88,7 +107,7 @@ class _Mixed(Permutation):
             values[outside] = again
             outside = outside[again >= self._n]
 
-    def _mix(self, values: NDArray[np.uint64]) -> None:
+    def _mix(self, values: NDArray[Any]) -> None:
         for add, multiply in self._rounds:
             values += add
             values *= multiply

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from expkit.core.batch import Indices
 from expkit.core.errors import DataError
@@ -96,9 +98,9 @@ class Plan:
         self.length = _usable_length(sampler.length, batch, ranks, drop_last, limit_batches)
         self.steps = -(-self.length // self.window_size)
         size = -(-self.window_size // (world_size * accumulate))
-        self._whole = _layout(self.window_size, rank, world_size, size)
+        self._whole = layout_of(self.window_size, rank, world_size, size)
         rest = self.length - (self.steps - 1) * self.window_size
-        self._last = _layout(rest, rank, world_size, size)
+        self._last = layout_of(rest, rank, world_size, size)
 
     def layout(self, step: int) -> Layout:
         """How this rank's share of a window is cut."""
@@ -111,21 +113,31 @@ class Plan:
 
     def indices(self, epoch: int, first: int, last: int) -> Indices:
         """Data-set indices of this rank's shares of the windows [first, last), end to end."""
-        size, start = self.window_size, first * self.window_size
-        block = self._order(epoch, start, min(last * size, self.length))
-        rank, ranks = self._rank, self._world_size
+        block = self._order(epoch, *self._stretch(first, last))
+        return self._own(block, first, last, lambda place: self._order(epoch, place, place + 1))
+
+    def positions(self, first: int, last: int) -> Indices:
+        """Positions in the epoch's order of what `indices` gives."""
+        block = np.arange(*self._stretch(first, last), dtype=np.int64)
+        return self._own(block, first, last, lambda place: np.array([place], dtype=np.int64))
+
+    def _stretch(self, first: int, last: int) -> tuple[int, int]:
+        return first * self.window_size, min(last * self.window_size, self.length)
+
+    def _own(self, block: Indices, first: int, last: int, at: Callable[[int], Indices]) -> Indices:
+        """This rank's shares of a stretch of windows; a repeat is what is ``at`` its place."""
+        rank, ranks, size = self._rank, self._world_size, self.window_size
         if ranks == 1:
             return block
         if size % ranks == 0 and len(block) % ranks == 0:
             return np.ascontiguousarray(block[rank::ranks])
         shares = []
         for step in range(first, last):
-            begin = step * size - start
+            begin = (step - first) * size
             shares.append(block[begin : begin + size][rank::ranks])
             layout = self.layout(step)
             if layout.is_padded:
-                place = (rank - layout.weight % ranks) % self.length
-                shares.append(self._order(epoch, place, place + 1))
+                shares.append(at((rank - layout.weight % ranks) % self.length))
         return np.concatenate(shares)
 
     def _order(self, epoch: int, start: int, stop: int) -> Indices:
@@ -145,6 +157,25 @@ def step_size(
     return global_batch_size or batch_size * world_size * accumulate
 
 
+def padding_weights(size: int) -> NDArray[np.float32]:
+    """Weights of a batch whose last sample is a repeat."""
+    weights = np.ones(size, dtype=np.float32)
+    weights[-1] = 0.0
+    return weights
+
+
+def share_of(size: int, rank: int, world_size: int) -> tuple[Indices, bool]:
+    """A rank's places among some samples, and whether the last is a repeat of weight 0.
+
+    All ranks get equally many; a repeat is one of the samples.
+    """
+    places = np.arange(rank, size, world_size, dtype=np.int64)
+    rest = size % world_size
+    if not 0 < rest <= rank:
+        return places, False
+    return np.append(places, (rank - rest) % size), True
+
+
 def shard(length: int, rank: int, world_size: int) -> range:
     """A rank's positions where each is used exactly once: 10 on 4 ranks are 3, 3, 2, 2."""
     whole, rest = divmod(length, world_size)
@@ -152,7 +183,8 @@ def shard(length: int, rank: int, world_size: int) -> range:
     return range(start, start + whole + (rank < rest))
 
 
-def _layout(weight: int, rank: int, world_size: int, micro_batch_size: int) -> Layout:
+def layout_of(weight: int, rank: int, world_size: int, micro_batch_size: int) -> Layout:
+    """How a rank's share of a window with ``weight`` samples is cut."""
     share = -(-weight // world_size)
     is_padded = rank >= world_size - (-weight % world_size)
     starts = range(0, share, micro_batch_size)

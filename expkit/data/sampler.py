@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from expkit.core.batch import Indices
-from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.core.errors import ConfigError, Problem
 from expkit.core.seeding import derive_seed
-from expkit.data.dataset import Dataset, column
+from expkit.data.dataset import Dataset
 from expkit.data.permutation import Permutation, keyed_permutation
+from expkit.data.values import By, numbers_by
 
 
 class Sampler(ABC):
@@ -79,10 +78,7 @@ class Random(Sampler):
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-            message = f"is {seed!r}; allowed: null or an integer of at least 0"
-            raise ConfigError([Problem("sampler.seed", message, "sampler.seed=0")])
-        self.seed = seed
+        self.seed = checked_seed(seed)
 
     def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Learn length and seed."""
@@ -113,15 +109,13 @@ class Sorted(Sampler):
         descending: greatest first.
     """
 
-    def __init__(
-        self, by: str | Callable[[Mapping[str, Any]], float], descending: bool = False
-    ) -> None:
+    def __init__(self, by: By, descending: bool = False) -> None:
         self.by = by
         self.descending = descending
 
     def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Read the value of each sample once, and sort."""
-        values = self._values(dataset)
+        values = numbers_by(dataset, self.by)
         if self.descending:  # reversed twice, so that equal values keep their order
             order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
         else:
@@ -137,23 +131,26 @@ class Sorted(Sampler):
         """The sorted order at [start, stop)."""
         return self._order[start:stop].copy()
 
-    def _values(self, dataset: Dataset) -> NDArray[Any]:
-        if isinstance(self.by, str):
-            values = column(dataset, self.by)
-        else:
-            one_by_one = (np.array([i], dtype=np.int64) for i in range(len(dataset)))
-            values = np.array([self.by(_only(dataset.fetch(i))) for i in one_by_one])
-        if values.ndim != 1 or values.dtype.kind not in "biuf":
-            raise DataError(
-                f"sampler.by={self.by!r} gives {values.dtype} values of shape {values.shape[1:]}; "
-                "allowed: one number per sample"
-            )
-        if np.isnan(values).any():
-            where = int(np.flatnonzero(np.isnan(values))[0])
-            raise DataError(f"sampler.by={self.by!r} is NaN at sample {where}; it cannot be sorted")
-        return values
+
+def checked_seed(seed: Any) -> int | None:
+    """The seed of a sampler, where it is one.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        message = f"is {seed!r}; allowed: null or an integer of at least 0"
+        raise ConfigError([Problem("sampler.seed", message, "sampler.seed=0")])
+    return seed
 
 
-def _only(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a batch of one, without the axis of samples."""
-    return {name: value[0] for name, value in fields.items() if value is not None}
+def checked_count(key: str, value: Any, example: int) -> int:
+    """A count of at least 1.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        message = f"is {value!r}; allowed: an integer of at least 1"
+        raise ConfigError([Problem(key, message, f"{key}={example}")])
+    return value

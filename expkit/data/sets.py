@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
 from typing import Any, final
 
+from expkit.core.batch import EvalLoader, TrainLoader
 from expkit.core.errors import ConfigError, DataError, Problem
-from expkit.data.dataset import CollateFunction, Dataset, as_dataset, is_column
+from expkit.core.seeding import derive_seed
+from expkit.data.dataset import ArrayDataset, CollateFunction, Dataset
 from expkit.data.loader import PlanLoader, ShardLoader
+from expkit.data.opening import (
+    AnySet,
+    check_apart,
+    check_effects,
+    check_no_seed,
+    check_own_sizes,
+    open_evaluation_sets,
+    open_training_set,
+)
+from expkit.data.own_batches import BatchLoader
+from expkit.data.own_loader import OwnLoader
+from expkit.data.own_sampler import OwnSampler, as_sampler
 from expkit.data.plan import Plan, step_size
-from expkit.data.sampler import Random, Sampler, Sequential
+from expkit.data.reading import Reader
+from expkit.data.sampler import Random, Sequential
+from expkit.data.stream import Stream
+from expkit.data.workers import WorkerPool
+
+log = logging.getLogger(__name__)
+
+_BATCH_SIZE = 32
 
 
 @final
@@ -17,7 +38,9 @@ class Data:
     """Training and evaluation sets with their loaders.
 
     Args:
-        train: training set, anything that `as_dataset` takes; None where nothing is trained.
+        train: training set, anything that `as_dataset` takes, or a mapping name -> set for several
+            (see `ConcatDataset`); samples without a length (see `Stream`), or a loader (see
+            `OwnLoader`); None where nothing is trained.
         eval: evaluation set, or a mapping name -> set; None = no evaluation.
         batch_size: samples per process and micro-batch.
         global_batch_size: samples per optimizer step over all ranks, in place of ``batch_size``;
@@ -25,8 +48,10 @@ class Data:
         eval_batch_size: samples per process and evaluation batch; None = the larger of 256 and
             ``batch_size``.
         drop_last: leave out the last training batch of an epoch where it is not whole.
-        num_workers: only 0 in this version: the training process reads.
-        sampler: order of the training samples; None = `Random` with the run's seed.
+        num_workers: processes that read ahead; 0 = the training process reads.
+        prefetch: micro-batches that each worker is ahead.
+        sampler: order of the training samples, also a sampler or batch sampler of torch's or
+            Paddle's kind (see `OwnSampler`); None = `Random` with the run's seed.
         collate: makes a batch from a list of samples, for sets whose samples come one by one; None
             = `Collate`.
 
@@ -44,34 +69,45 @@ class Data:
         train: Any,
         eval: Any = None,
         *,
-        batch_size: int = 32,
+        batch_size: int = _BATCH_SIZE,
         global_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         drop_last: bool = False,
         num_workers: int = 0,
-        sampler: Sampler | None = None,
+        prefetch: int = 2,
+        sampler: Any = None,
         collate: CollateFunction | None = None,
     ) -> None:
         problems = [
-            *_at_least(1, "data.batch_size", batch_size, 32),
+            *_at_least(1, "data.batch_size", batch_size, _BATCH_SIZE),
             *_at_least(1, "data.global_batch_size", global_batch_size, 32),
             *_at_least(1, "data.eval_batch_size", eval_batch_size, 256),
-            *_workers(num_workers),
-            *_sampler(sampler),
+            *_at_least(0, "data.num_workers", num_workers, 2),
+            *_at_least(1, "data.prefetch", prefetch, 2),
+            *_collate(collate),
         ]
         if problems:
             raise ConfigError(problems)
-        self.train = None if train is None else _set(train, collate, "training set")
-        named = eval if _is_mapping_of_sets(eval) else {} if eval is None else {"": eval}
-        self.eval: dict[str, Dataset] = {
-            name: _set(one, collate, f"evaluation set {name}".rstrip())
-            for name, one in named.items()
+        self._sampler = as_sampler(sampler)
+        self.train = None if train is None else open_training_set(train, collate)
+        self.eval = open_evaluation_sets(eval, collate)
+        check_apart(self.train, self.eval)
+        given = {
+            "sampler": not isinstance(self._sampler, Random),
+            "data.num_workers": num_workers > 0,
+            "data.batch_size": batch_size != _BATCH_SIZE,
+            "data.global_batch_size": global_batch_size is not None,
+            "data.drop_last": drop_last,
+            "data.eval_batch_size": eval_batch_size is not None,
         }
+        self._given = [key for key in given if given[key]]
+        check_effects(self.train, self.eval, self._given)
         self._batch_size = batch_size
         self._global_batch_size = global_batch_size
         self._eval_batch_size = eval_batch_size or max(256, batch_size)
         self._drop_last = drop_last
-        self._sampler = sampler or Random()
+        sets = [each for each in self._sets() if not isinstance(each, Stream | OwnLoader)]
+        self._pool = WorkerPool(sets, num_workers, prefetch) if num_workers else None
 
     def train_loader(
         self,
@@ -82,7 +118,7 @@ class Data:
         seed: int = 0,
         limit_batches: int | None = None,
         overfit_batches: int = 0,
-    ) -> PlanLoader:
+    ) -> TrainLoader:
         """The windows of this rank.
 
         Args:
@@ -92,7 +128,8 @@ class Data:
             seed: the run's seed.
             limit_batches: end each epoch after this many batches; None = all.
             overfit_batches: where greater than 0, each epoch is this many batches from the
-                beginning of the data set, in its order.
+                beginning of the data set, in its order (a stream's or a loader's is that of its
+                first epoch).
         """
         problems = [
             *_at_least(1, "trainer.accumulate", accumulate, 1),
@@ -101,20 +138,38 @@ class Data:
         ]
         if problems:
             raise ConfigError(problems)
-        train = self._training_set()
+        train, limit = self._training_set(), _least(limit_batches, overfit_batches or None)
+        steps: dict[str, Any] = {
+            "rank": rank,
+            "world_size": world_size,
+            "accumulate": accumulate,
+            "limit_batches": limit,
+        }
+        sizes: dict[str, Any] = {
+            "batch_size": self._batch_size,
+            "global_batch_size": self._global_batch_size,
+            "drop_last": self._drop_last,
+        }
+        if isinstance(train, Stream | OwnLoader):
+            check_no_seed(self._sampler, seed)
+            steps |= {"seed": seed, "repeats": overfit_batches > 0}
+            if isinstance(train, Stream):
+                return train.train_loader(**steps, **sizes)
+            return train.train_loader(**steps)
+        reader = self._reader(train)
         sampler = Sequential() if overfit_batches else self._sampler
         size = step_size(self._batch_size, self._global_batch_size, accumulate, world_size)
-        plan = Plan(
-            sampler.bind(train, seed, size),
-            batch_size=self._batch_size,
-            global_batch_size=self._global_batch_size,
-            accumulate=accumulate,
-            rank=rank,
-            world_size=world_size,
-            drop_last=self._drop_last,
-            limit_batches=_least(limit_batches, overfit_batches or None),
-        )
-        return PlanLoader(train, plan)
+        bound = sampler.bind(train, seed, size)
+        if isinstance(bound, OwnSampler) and bound.is_batched:
+            check_own_sizes(self._given)
+            return BatchLoader(train, bound, **steps, seed=seed, reader=reader)
+        plan = Plan(bound, **steps, **sizes)
+        if self._pool and rank == 0 and isinstance(train, ArrayDataset) and train.is_in_memory:
+            log.warning(
+                "data.num_workers only costs time here: the training set lies in memory (try: "
+                "data.num_workers=0)"
+            )
+        return PlanLoader(train, plan, seed, reader)
 
     def eval_loaders(
         self,
@@ -124,7 +179,9 @@ class Data:
         limit_batches: int | None = None,
         overfit_batches: int = 0,
         in_step: bool = False,
-    ) -> dict[str, ShardLoader]:
+        whole_batches: bool = False,
+        seed: int = 0,
+    ) -> dict[str, EvalLoader]:
         """The evaluation batches of this rank by the name of the set.
 
         Args:
@@ -134,6 +191,8 @@ class Data:
             overfit_batches: where greater than 0, evaluate on the training samples that
                 `train_loader` is limited to.
             in_step: whether all ranks must get equally many batches; see `ShardLoader`.
+            whole_batches: whether ranks share out batches and not samples; see `ShardLoader`.
+            seed: the run's, of what is drawn when samples are read.
         """
         problems = [
             *_at_least(1, "trainer.limit_eval_batches", limit_batches, 1),
@@ -146,35 +205,54 @@ class Data:
             train = self._training_set()
             sets, batches = dict.fromkeys(self.eval or [""], train), overfit_batches
             samples = self._global_batch_size or self._batch_size * world_size
-        return {
-            name: ShardLoader(
-                dataset,
-                batch_size=self._eval_batch_size,
-                length=len(dataset) if batches is None else min(len(dataset), batches * samples),
-                rank=rank,
-                world_size=world_size,
-                in_step=in_step,
-            )
-            for name, dataset in sets.items()
-        }
+        loaders: dict[str, EvalLoader] = {}
+        limit = None if batches is None else batches * samples
+        shares: dict[str, Any] = {"rank": rank, "world_size": world_size, "in_step": in_step}
+        size = self._eval_batch_size
+        for name, dataset in sets.items():
+            own_seed = derive_seed(seed, "evaluation", name)
+            # What has an order of its own is to have the one in which it is trained.
+            pass_seed = seed if overfit_batches else own_seed
+            if isinstance(dataset, OwnLoader):
+                loader: EvalLoader = dataset.eval_loader(
+                    **shares, seed=pass_seed, limit_batches=batches
+                )
+            elif isinstance(dataset, Stream):
+                loader = dataset.eval_loader(
+                    **shares, seed=pass_seed, batch_size=size, limit_samples=limit
+                )
+            else:
+                loader = ShardLoader(
+                    dataset,
+                    **shares,
+                    seed=own_seed,
+                    batch_size=size,
+                    length=len(dataset) if limit is None else min(len(dataset), limit),
+                    whole_batches=whole_batches,
+                    reader=self._reader(dataset),
+                )
+            loaders[name] = loader
+        return loaders
 
-    def _training_set(self) -> Dataset:
+    def close(self) -> None:
+        """End the workers; safe to forget, and to call twice. Loaders can be used again."""
+        if self._pool is not None:
+            self._pool.close()
+        for each in self._sets():
+            if isinstance(each, OwnLoader):
+                each.close()
+
+    def _sets(self) -> list[AnySet]:
+        return [*([] if self.train is None else [self.train]), *self.eval.values()]
+
+    def _reader(self, dataset: Dataset) -> Reader | None:
+        """How a set is read; None = in this process."""
+        return None if self._pool is None else self._pool.reader(dataset)
+
+    def _training_set(self) -> AnySet:
         if self.train is None:
             raise DataError("there is no training set; allowed: task=evaluate, or Data(train=...)")
         return self.train
-
-
-def _set(source: Any, collate: CollateFunction | None, what: str) -> Dataset:
-    dataset = as_dataset(source, collate)
-    if len(dataset) == 0:
-        raise DataError(f"the {what} is empty; allowed: at least 1 sample")
-    return dataset
-
-
-def _is_mapping_of_sets(value: Any) -> bool:
-    if not isinstance(value, Mapping):
-        return False
-    return not value or not all(is_column(part) for part in value.values())
 
 
 def _least(*limits: int | None) -> int | None:
@@ -189,15 +267,11 @@ def _at_least(least: int, key: str, value: int | None, example: int) -> list[Pro
     return [Problem(key, message, f"{key}={example}")]
 
 
-def _workers(num_workers: int) -> list[Problem]:
-    if num_workers == 0 and not isinstance(num_workers, bool):
+def _collate(collate: Any) -> list[Problem]:
+    if collate is None or callable(collate):
         return []
-    message = f"is {num_workers!r}; allowed in this version: 0 (the training process reads)"
-    return [Problem("data.num_workers", message, "data.num_workers=0")]
-
-
-def _sampler(sampler: Any) -> list[Problem]:
-    if sampler is None or isinstance(sampler, Sampler):
-        return []
-    message = f"is a {type(sampler).__name__}; allowed: a subclass of expkit.data.Sampler"
-    return [Problem("sampler", message, "sampler=random")]
+    message = (
+        f"is a {type(collate).__name__}; allowed: expkit.data.Collate, or your own function by "
+        "_target_ with _partial_: true"
+    )
+    return [Problem("data.collate", message, "data.collate=null")]

@@ -15,6 +15,8 @@ from expkit.core.errors import DataError
 from expkit.core.seeding import derive_seed
 from expkit.data.permutation import keyed_permutation
 
+_SETS = frozenset(("train", "eval", "predict"))
+
 
 @dataclass(frozen=True)
 class Splits:
@@ -23,24 +25,27 @@ class Splits:
     Attributes:
         train: samples to train on, or None.
         eval: samples to evaluate on, a mapping name -> data set for several sets, or None.
+        predict: samples to predict, which need no targets; a mapping for several sets; None = those
+            of ``eval``.
     """
 
     train: Any
     eval: Any = None
+    predict: Any = None
 
 
 def as_splits(source: Any) -> Splits:
     """Splits from what a source function returned: `Splits`, such a mapping, or a pair."""
     if isinstance(source, Splits):
         return source
-    if isinstance(source, Mapping) and "train" in source and set(source) <= {"train", "eval"}:
-        return Splits(source["train"], source.get("eval"))
+    if isinstance(source, Mapping) and source and set(source) <= _SETS:
+        return Splits(source.get("train"), source.get("eval"), source.get("predict"))
     if isinstance(source, tuple) and len(source) == 2:
         return Splits(*source)
     keys = f" with the keys {', '.join(map(str, source))}" if isinstance(source, Mapping) else ""
     raise DataError(
         f"data.source gave {type(source).__name__}{keys}; allowed: expkit.data.Splits, a dict with "
-        "the keys train and eval, or a pair (train, eval)"
+        "the keys train, eval and predict, or a pair (train, eval)"
     )
 
 

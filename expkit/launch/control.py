@@ -5,7 +5,6 @@ Lines of JSON on a pipe, each an object with one key: ``beat``, ``error``, ``out
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -17,11 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from expkit.launch.environment import STACKS_FD, SUPERVISED, take_descriptor
+from expkit.launch.kin import die_with_parent
 
 BEAT_S = 1.0
 """Seconds between two signs of life."""
 
-_PR_SET_PDEATHSIG = 1
 _TRACEBACK_CHARACTERS = 1 << 16
 
 
@@ -106,7 +105,7 @@ class Supervised(Control):
     def __init__(self, control: int, stacks: int | None) -> None:
         # Two nets for the death of the supervisor. The kernel's reaches a rank that holds the
         # interpreter lock for ever; the broken pipe one whose supervisor was gone before it asked.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        die_with_parent()
         target = sys.__stderr__ if stacks is None else stacks
         if target is not None:
             faulthandler.enable(target)

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from expkit.launch.environment import STACKS_FD, SUPERVISED, without_place
+from expkit.launch.kin import is_halted
 from expkit.launch.output import STREAMS, Console, RankOutput, Routes
 from expkit.launch.rendezvous import Framework, Rendezvous
 from expkit.launch.vitals import Vitals
@@ -135,7 +135,7 @@ class RankProcess:
     def ask_for_stacks(self) -> None:
         """Ask for the stacks of its threads; before it has taken up its work it would die of it."""
         if self.is_alive and self.vitals.has_opened:
-            self.vitals.is_halted = _is_halted(self._process.pid)
+            self.vitals.is_halted = is_halted(self._process.pid)
             self.send(signal.SIGUSR2)
 
     def end(self, number: signal.Signals) -> None:
@@ -242,12 +242,3 @@ def _start(
             start_new_session=True,
             pass_fds=(pipes["control"], pipes["stacks"], *sockets),
         )
-
-
-def _is_halted(pid: int) -> bool:
-    """Whether a process does not run since SIGSTOP or a debugger halted it."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in ("T", "t")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from expkit.core.batch import Batch
+from expkit.core.collective import SingleProcess
+from expkit.core.errors import StepError
 from expkit.core.evaluator import Evaluator
 from expkit.core.events import Callback
 from expkit.data import Data, Sequential
@@ -113,6 +116,35 @@ def test_training_mode_comes_back_after_each_evaluation(framework):
     assert dropped == [True] * 6
 
 
+def test_a_part_that_is_not_trained_stays_in_evaluation_mode(framework):
+    """A user's frozen layer keeps the mode that it was given, and others come back to theirs."""
+    if framework == "numpy":
+        pytest.skip("its models have one mode as a whole")
+    modes = []
+
+    class Freeze(Callback):
+        def fit_start(self, context):
+            next(iter(context.driver.unwrap().children())).eval()
+
+        def batch_start(self, context, batch, indices):
+            model = context.driver.unwrap()
+            modes.append((model.training, next(iter(model.children())).training))
+
+    make_trainer(framework, eval_every=1, max_steps=3, eval_on=4, callbacks=[Freeze()]).fit()
+    assert modes == [(True, False)] * 3
+
+
+def test_the_mode_comes_back_from_an_evaluation_that_fails(framework):
+    driver = make_driver(framework)
+    driver.prepare(make_mlp(framework), None, CrossEntropy())
+    model = driver.unwrap()
+    assert model.training
+    data = Data(None, {"x": np.zeros((4, 99), np.float32), "y": np.zeros(4, np.int64)})
+    with pytest.raises(StepError, match="evaluation on samples"):
+        Evaluator(driver=driver, data=data).run()
+    assert model.training
+
+
 def test_an_evaluation_in_between_changes_nothing_of_the_training(framework):
     results = []
     for eval_every in (None, 1):
@@ -137,6 +169,41 @@ def test_several_sets_have_their_names_in_the_metrics(framework):
     result = trainer.fit()
     assert list(result.metrics) == ["dev/loss", "dev/accuracy", "test/loss", "test/accuracy"]
     assert result.objective == result.best_eval["dev/accuracy"]
+
+
+class Endless:
+    """Batches of which the model predicts each label right; one label in the last is wrong."""
+
+    rank, world_size, evaluates_together = 0, 1, False
+    group = SingleProcess()
+
+    def __init__(self, num_batches, size):
+        self.num_batches, self.size = num_batches, size
+        self.right = np.ones(size, np.int64)
+
+    def eval_loaders(self, **options):
+        return {"": self}
+
+    def batches(self):
+        indices = np.arange(self.size)
+        for number in range(self.num_batches):
+            true = self.right.copy()
+            true[0] = number + 1 < self.num_batches
+            yield Batch({"y": true}, indices)
+
+    def evaluate_step(self, batch, needs):
+        return {"output": self.right, "loss": self.right}
+
+    def all_reduce(self, array, op="sum"):
+        return self.group.all_reduce(array, op)
+
+
+def test_counts_are_exact_where_float32_has_no_odd_numbers_left():
+    both = Endless(17, 2**20)
+    n = 17 * 2**20
+    assert n > 2**24
+    found = Evaluator(driver=both, data=both, metrics=MetricSet({"accuracy": Accuracy()})).run()
+    assert found == {"loss": 1.0, "accuracy": (n - 1) / n}
 
 
 def test_a_model_is_evaluated_without_training(framework):

@@ -65,7 +65,7 @@ def test_each_value_of_a_sweep_is_checked(problems):
 def test_misspelt_key_that_is_left_out_names_the_right_one(problems):
     problem = problems("data=mine", *MODEL, "data.batch_sise=8")["data.batch_sise"]
     assert problem.hint == "data.batch_size=8"
-    assert "data=mine has: batch_size, drop_last" in problem.message
+    assert "data=mine has: batch_size, collate, drop_last" in problem.message
 
 
 @pytest.mark.parametrize("mark", ["", "+"])

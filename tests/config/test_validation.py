@@ -95,7 +95,7 @@ MENDED = [
     ("~trainer.n_epochs", "trainer.n_epochs=..."),
     ("~seed", "seed=..."),
     ("+sed=3", "seed=3"),
-    ("task=predict", "task=train"),
+    ("task=validate", "task=train"),
     ("trainer.n_epochs=None", "trainer.n_epochs=null"),
     ("trainer.n_epochs=five", "trainer.n_epochs=auto"),
     ("trainer.n_epochs=2.5", "trainer.n_epochs=auto"),
@@ -229,7 +229,9 @@ def test_missing_fact_about_the_data_names_both_options(problems):
         (["driver=numpy", "driver.device=cuda"], "driver.device"),
         (["driver=numpy", "driver.compile=true"], "driver.compile"),
         (["driver=paddle", "driver.device=cpu", "driver.precision=bf16"], "driver.precision"),
-        (["data.num_workers=2"], "data.num_workers"),
+        (["data.num_workers=-1"], "data.num_workers"),
+        (["data.num_workers=2", "data.prefetch=0"], "data.prefetch"),
+        (["data.prefetch=4"], "data.prefetch"),
         (["driver.loss_scale=2"], "driver.loss_scale"),
         (["metrics=none"], "monitor"),
         (
@@ -281,10 +283,11 @@ def test_no_checkpoint_at_all_is_no_number_to_keep(problems, number):
     assert "at least 1" in problem.message
 
 
-def test_more_readers_are_refused_with_what_is_allowed(problems):
-    problem = problems("data.num_workers=2")["data.num_workers"]
-    assert problem.message == "is 2; allowed: only 0 in this version"
-    assert problem.hint == "data.num_workers=0"
+def test_reading_ahead_without_workers_is_refused_with_the_way_to_have_some(problems):
+    problem = problems("data.prefetch=4")["data.prefetch"]
+    assert problem.message == "has no effect with data.num_workers=0: the training process reads"
+    assert problem.hint == "data.num_workers=2"
+    assert check(["data.prefetch=4", "data.num_workers=2"]).config["data"]["prefetch"] == 4
 
 
 def test_model_without_a_numpy_version_is_refused_with_both_ways_out(problems):
@@ -441,7 +444,7 @@ def test_unknown_option_in_a_users_file_is_found(write, problems):
     problem = problems("experiment=foo")["model"]
     assert "no option 'cnnn'" in problem.message
     assert f"{path}" in problem.message
-    assert "allowed: cnn, mlp" in problem.message
+    assert "allowed: bilstm_crf, cnn, mlp" in problem.message
     assert problem.hint == "model=cnn"
 
 

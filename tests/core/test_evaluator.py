@@ -114,15 +114,16 @@ def test_a_batch_of_one_brings_the_option_that_leaves_it_out():
     assert "data.drop_last" not in str(step_error("step 1", one(2), ValueError("no")))
 
 
-def test_limits_and_ranks_reach_the_data():
+def test_limits_ranks_and_seed_reach_the_data():
     data = Batches(_=[])
-    Evaluator(driver=Losses(), data=data, limit_batches=3, overfit_batches=2)
+    Evaluator(driver=Losses(), data=data, limit_batches=3, overfit_batches=2, seed=7)
     assert data.options == {
         "rank": 0,
         "world_size": 1,
         "limit_batches": 3,
         "overfit_batches": 2,
         "in_step": False,
+        "seed": 7,
     }
 
 

@@ -124,3 +124,50 @@ def test_padding_of_other_axes_is_refused():
 def test_wrong_padding_options_are_all_named():
     with pytest.raises(ConfigError, match=r"side: is 'top'; allowed: left, right\nmultiple: is 0"):
         Pad(side="top", multiple=0)
+
+
+def test_padding_from_a_config_is_checked_with_the_names_of_its_keys():
+    with pytest.raises(ConfigError) as caught:
+        Collate({"x": {"side": "up", "multiple": 0, "value": "none"}})
+    assert [problem.key for problem in caught.value.problems] == [
+        "collate.pad.x.side",
+        "collate.pad.x.multiple",
+        "collate.pad.x.value",
+    ]
+    with pytest.raises(
+        ConfigError, match=r"pad\.x\.sid: is no option of padding; allowed: value, s"
+    ):
+        Collate({"x": {"sid": "left"}})
+    with pytest.raises(
+        ConfigError, match=r"collate\.pad\.x: is 3; allowed: a mapping with the keys"
+    ):
+        Collate({"x": 3})
+    with pytest.raises(ConfigError, match=r"collate\.pad: is a list; allowed: names of fields"):
+        Collate(["x"])
+
+
+def test_whole_columns_become_what_their_samples_would():
+    samples = [
+        {"i": i, "f": i / 2, "ids": list(range(i)), "text": str(i), "in": {"v": [1.0, 2.0]}}
+        for i in range(1, 4)
+    ]
+    columns = {name: [sample[name] for sample in samples] for name in samples[0]}
+    collate = Collate({"ids": Pad(value=9, mask="is_real")})
+    expected, found = collate(samples), collate.columns(columns)
+    assert list(found) == list(expected)
+    for name in ("i", "f", "ids", "is_real"):
+        assert found[name].dtype == expected[name].dtype
+        assert np.array_equal(found[name], expected[name])
+    assert (found["text"], found["in"]["v"].tolist()) == (["1", "2", "3"], [[1, 2]] * 3)
+
+
+def test_whole_columns_of_arrays_are_taken_as_they_are_and_can_be_written():
+    x, fixed = np.zeros((3, 2)), np.arange(3)
+    fixed.flags.writeable = False
+    batch = Collate({"n": Pad(multiple=4)}).columns(
+        {"x": x, "fixed": fixed, "n": np.ones((3, 2)), "text": np.array(["a", "b", "c"])}
+    )
+    assert batch["x"] is x
+    assert batch["fixed"].flags.writeable
+    assert batch["n"].shape == (3, 4)
+    assert [type(each) for each in batch["text"]] == [str] * 3

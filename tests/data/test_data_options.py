@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from expkit.core.errors import DataError
-from expkit.data import Data, sampler, sources
+from expkit.data import Data, Ragged, Splits, sampler, sources
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -26,7 +26,17 @@ def test_loader_options_have_the_defaults_of_the_class(path):
     assert {"batch_size", "num_workers", "drop_last"} <= options.keys()
 
 
-@pytest.mark.parametrize("name", ["digits", "diabetes", "shakespeare", "reuters"])
+def in_all(splits: Splits, name: str) -> np.ndarray:
+    """The values of a field in all samples, rows of different length end to end."""
+    fields = [part[name] for part in (splits.train, splits.eval)]
+    return np.concatenate([f.values if isinstance(f, Ragged) else f for f in fields])
+
+
+def longest(field: np.ndarray | Ragged) -> int:
+    return field.lengths.max() if isinstance(field, Ragged) else field.shape[1]
+
+
+@pytest.mark.parametrize("name", sources.__all__)
 def test_info_is_true_of_the_data(name):
     options = read("data", name)
     source, info = options["source"], options["info"]
@@ -41,14 +51,17 @@ def test_info_is_true_of_the_data(name):
         splits = getattr(sources, name)(**source)
     except DataError as error:
         pytest.skip(str(error))
-    x, y = splits.train["x"], splits.train["y"]
+    x, y = splits.train["x"], in_all(splits, "y")
     if "num_features" in info:
         assert info["num_features"] == x[0].size
     if "image_size" in info:
         assert x.shape[1:] == (info["num_channels"], info["image_size"], info["image_size"])
     if "vocab_size" in info:
-        assert info["vocab_size"] == x.max() + 1
-        assert info["seq_length"] == x.shape[1]
+        assert info["vocab_size"] == in_all(splits, "x").max() + 1
+    if "ngram_vocab_size" in info:
+        assert info["ngram_vocab_size"] == in_all(splits, "ngrams").max() + 1
+    if "seq_length" in info:
+        assert info["seq_length"] == max(longest(splits.train["x"]), longest(splits.eval["x"]))
     expected = y.max() + 1 if y.dtype == np.int64 else 1
     assert info["num_outputs"] == expected
 

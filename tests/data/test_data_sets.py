@@ -23,8 +23,11 @@ def train_indices(data, epoch, **options):
         ({"batch_size": True}, "is True"),
         ({"global_batch_size": 0}, "data.global_batch_size: is 0"),
         ({"eval_batch_size": 0}, "data.eval_batch_size: is 0"),
-        ({"num_workers": 2}, r"data\.num_workers: is 2; allowed in this version: 0"),
+        ({"num_workers": 2.0}, r"data\.num_workers: is 2\.0; allowed: an integer of at least 0"),
+        ({"num_workers": True}, r"data\.num_workers: is True"),
         ({"num_workers": -1}, r"data\.num_workers: is -1"),
+        ({"num_workers": 1, "prefetch": 0}, r"data\.prefetch: is 0; allowed: an integer of"),
+        ({"collate": {"pad": {}}}, r"data\.collate: is a dict; allowed: expkit\.data\.Collate"),
         ({"sampler": [0, 1]}, r"sampler: is a list; allowed: a subclass of expkit\.data\.Sampler"),
     ],
 )
@@ -35,7 +38,7 @@ def test_options_that_cannot_work_are_refused(options, message):
 
 def test_all_wrong_options_are_named_at_once():
     with pytest.raises(ConfigError) as error:
-        Data(X, batch_size=0, eval_batch_size=0, num_workers=1)
+        Data(X, batch_size=0, eval_batch_size=0, num_workers=-1)
     assert len(error.value.problems) == 3
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from expkit.core.errors import ConfigError, DataError
 from expkit.data import ArrayDataset, Collate, Dataset, ItemDataset, as_dataset
+from expkit.data.table import TableDataset
 
 INDICES = np.array([2, 0], dtype=np.int64)
 
@@ -179,3 +180,75 @@ def test_paddle_data_sets_and_tensors_are_read():
     assert fields["y"].tolist() == [2, 0]
     column = as_dataset({"x": paddle.to_tensor([5, 6, 7])}).fetch(INDICES)["x"]
     assert column.tolist() == [7, 5]
+
+
+def test_what_only_passes_many_indices_on_is_read_one_by_one():
+    """So that each sample has random numbers of its own."""
+
+    class Wrapped:
+        def __init__(self, dataset):
+            self.dataset, self.indices = dataset, [3, 2, 1, 0]
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return self.dataset[self.indices[i]]
+
+        def __getitems__(self, indices):
+            return [self.dataset[self.indices[i]] for i in indices]
+
+    class Many(Squares):
+        def __getitems__(self, indices):
+            self.reads.append(tuple(indices))
+            return [self[i] for i in indices]
+
+    one_by_one, many = Squares(4), Many(4)
+    assert as_dataset(Wrapped(one_by_one)).fetch(INDICES)["y"].tolist() == [1, 9]
+    assert as_dataset(many).fetch(INDICES)["y"].tolist() == [4, 0]
+    assert one_by_one.reads == [1, 3]
+    assert many.reads[0] == (2, 0)
+
+
+def test_tables_are_read_by_column():
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict(
+        {
+            "x": [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]],
+            "y": [0, 1, 2],
+            "text": ["a", "b", "c"],
+            "ids": [[1], [2, 3], [4, 5, 6]],
+            "words": [["a"], ["b", "c"], []],
+            "in": [{"n": 1, "s": "q"}] * 3,
+            "none": [None] * 3,
+        }
+    )
+    data = as_dataset(table, Collate({"ids": {"value": -1, "mask": "is_real"}}))
+    assert type(data) is TableDataset
+    assert len(data) == 3
+    fields = data.fetch(INDICES)
+    assert (fields["x"].dtype, fields["x"].tolist()) == (np.float32, [[2.5, 3], [0.5, 1]])
+    assert (fields["y"].dtype, fields["y"].tolist()) == (np.int64, [2, 0])
+    assert fields["text"] == ["c", "a"]
+    assert fields["ids"].tolist() == [[4, 5, 6], [1, -1, -1]]
+    assert fields["is_real"].tolist() == [[True] * 3, [True, False, False]]
+    assert fields["words"] == [[], ["a"]]
+    assert (fields["in"]["n"].tolist(), fields["in"]["s"]) == ([1, 1], ["q", "q"])
+    assert fields["none"] is None
+    fields["y"][:] = 7
+    assert data.fetch(INDICES)["y"].tolist() == [2, 0]
+    with pytest.raises(DataError, match="'ids' has samples of different shapes"):
+        as_dataset(table).fetch(INDICES)
+    with pytest.raises(DataError, match=r"samples \[7\] cannot be read: IndexError"):
+        data.fetch(np.array([7]))
+
+
+def test_tables_keep_a_format_of_their_own_and_take_a_collate_of_the_users():
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"x": [1.0, 2.0, 3.0]})
+    twice = table.with_transform(lambda rows: {"x": [2 * x for x in rows["x"]]})
+    assert as_dataset(twice).fetch(INDICES)["x"].tolist() == [6, 2]
+    assert as_dataset(twice).draws
+    assert not as_dataset(table).draws
+    own = as_dataset(table, lambda rows: {"sum": np.array([row["x"] + 1 for row in rows])})
+    assert own.fetch(INDICES)["sum"].tolist() == [4, 2]

