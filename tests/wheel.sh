@@ -11,7 +11,7 @@ cd "$work/empty"
 "$work/venv/bin/expkit" --help >help.txt
 grep -q "driver=" help.txt
 "$work/venv/bin/python" -m expkit --cfg job >config.txt
-grep -q "n_epochs: 20" config.txt
+grep -q "n_epochs: auto" config.txt
 code=0
 "$work/venv/bin/expkit" trainer.n_epoch=3 2>refused.txt || code=$?
 test "$code" = 2

@@ -76,7 +76,7 @@ class Checkpointer:
         self._store.save(
             state,
             step=progress.step,
-            epoch=progress.epoch,
+            epoch=progress.latest_epoch,
             metrics=evaluation.metrics if is_of_these else {},
             score=evaluation.score if is_of_these else None,
         )

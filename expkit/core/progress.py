@@ -43,6 +43,12 @@ class Progress:
         return self.ends_epoch or self.epoch_step == self.steps_per_epoch
 
     @property
+    def latest_epoch(self) -> int:
+        """The 0-based number of the epoch that the last step was in; 0 before the first."""
+        is_between = self.epoch_step == 0 and self.step > 0 and self.epoch > 0
+        return self.epoch - 1 if is_between else self.epoch
+
+    @property
     def seconds(self) -> float:
         """Training time so far, on a clock that never goes back."""
         return self.seconds_before + time.monotonic() - self._started

@@ -81,10 +81,10 @@ class Validation:
             return
         self._events.fire("eval_start", context)
         metrics = self._evaluator.run()
-        self._logger.log("eval", progress.step, progress.epoch, metrics)
+        self._logger.log("eval", progress.step, progress.latest_epoch, metrics)
         if counts:
             context.eval_metrics = metrics
-            if self.best.see(metrics, progress.epoch, progress.step):
+            if self.best.see(metrics, progress.latest_epoch, progress.step):
                 context.save_requested = True
             if self.best.latest is not None and context.monitor is not None:
                 value = metrics[context.monitor.name]

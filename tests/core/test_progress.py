@@ -47,3 +47,10 @@ def test_an_epoch_ends_with_its_last_step():
 )
 def test_a_position_is_told_with_epochs_counted_from_1(progress, text):
     assert str(progress) == text
+
+
+def test_between_two_epochs_the_last_step_was_in_the_one_that_is_over():
+    assert Progress().latest_epoch == 0
+    assert Progress(epoch=0, step=3, epoch_step=3).latest_epoch == 0
+    assert Progress(epoch=1, step=5, epoch_step=0).latest_epoch == 0
+    assert Progress(epoch=1, step=6, epoch_step=1).latest_epoch == 1
