@@ -7,14 +7,14 @@ from expkit.data.collate import Collate, Pad
 from expkit.data.concat import ConcatDataset
 from expkit.data.dataset import ArrayDataset, Dataset, ItemDataset, as_dataset
 from expkit.data.mixed import Mixed
-from expkit.data.own_loader import OwnLoader
-from expkit.data.own_sampler import OwnSampler
+from expkit.data.own.loader import OwnLoader
+from expkit.data.own.sampler import OwnSampler
+from expkit.data.own.stream import Stream
 from expkit.data.ragged import Ragged
 from expkit.data.randomness import sample_seeds
 from expkit.data.sampler import Random, Sampler, Sequential, Sorted
 from expkit.data.sets import Data
 from expkit.data.splits import Splits, as_splits
-from expkit.data.stream import Stream
 from expkit.data.weighted import Weighted
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.data.concat import ConcatDataset
 from expkit.data.dataset import CollateFunction, Dataset, as_dataset, is_column
-from expkit.data.foreign_loader import is_iterable_set, is_loader
-from expkit.data.own_loader import OwnLoader
-from expkit.data.stream import Stream
+from expkit.data.own.frameworks import is_iterable_set, is_loader
+from expkit.data.own.loader import OwnLoader
+from expkit.data.own.stream import Stream
 
 AnySet = Dataset | Stream | OwnLoader
 

@@ -19,14 +19,14 @@ from expkit.data.opening import (
     open_evaluation_sets,
     open_training_set,
 )
-from expkit.data.own_batches import BatchLoader
-from expkit.data.own_loader import OwnLoader
-from expkit.data.own_sampler import OwnSampler, as_sampler
+from expkit.data.own.batches import BatchLoader
+from expkit.data.own.loader import OwnLoader
+from expkit.data.own.sampler import OwnSampler, as_sampler
+from expkit.data.own.stream import Stream
 from expkit.data.plan import Plan, step_size
 from expkit.data.reading import Reader
 from expkit.data.sampler import Random, Sequential
-from expkit.data.stream import Stream
-from expkit.data.workers import WorkerPool
+from expkit.data.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 

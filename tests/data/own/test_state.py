@@ -8,7 +8,7 @@ import pytest
 
 from expkit.checkpoint.tensors import decode, encode
 from expkit.core.errors import DataError
-from expkit.data.foreign_state import from_plain, to_plain
+from expkit.data.own.state import from_plain, to_plain
 
 
 def through_a_checkpoint(state):

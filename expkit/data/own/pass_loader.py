@@ -9,7 +9,7 @@ from typing import Any, Protocol, final
 
 from expkit.core.batch import Batch, Window
 from expkit.core.errors import DataError
-from expkit.data.passes import Pass, Source
+from expkit.data.own.passes import Pass, Source
 
 log = logging.getLogger(__name__)
 

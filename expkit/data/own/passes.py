@@ -16,7 +16,7 @@ import numpy as np
 
 from expkit.core.errors import DataError, ExpkitError
 from expkit.core.seeding import derive_seed
-from expkit.data.foreign_state import from_plain, to_plain
+from expkit.data.own.state import from_plain, to_plain
 from expkit.data.randomness import begin_sample, reading, seeds_at
 
 _AT_ITS_BEGINNING = -1

@@ -21,8 +21,8 @@ import pytest
 from expkit.core.errors import ConfigError, DataError, WorkerError
 from expkit.data import Data, Sequential, as_dataset
 from expkit.data.reading import Request
-from expkit.data.transfer import _MAX_HELD
-from expkit.data.workers import WorkerPool
+from expkit.data.workers.channel import _MAX_HELD
+from expkit.data.workers.pool import WorkerPool
 
 
 class Pair(NamedTuple):
@@ -393,7 +393,7 @@ def test_end_of_a_worker_is_seen_though_a_process_that_it_has_started_lives_on(m
 
 
 def test_halted_worker_is_an_error_that_says_so(made, monkeypatch):
-    monkeypatch.setattr("expkit.data.worker._LOOK_S", 0.1)
+    monkeypatch.setattr("expkit.data.workers.worker._LOOK_S", 0.1)
     action = lambda: os.kill(os.getpid(), signal.SIGSTOP)  # noqa: E731
     _, error = fails_with(made(Act(action), batch_size=4, num_workers=2))
     assert "stands still since it was sent SIGSTOP" in str(error)

@@ -13,8 +13,8 @@ from expkit.core.batch import Indices
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.core.seeding import derive_seed
 from expkit.data.dataset import Dataset
-from expkit.data.foreign_loader import chain_of, is_of_framework, length_of, replicas
-from expkit.data.passes import begin_epoch
+from expkit.data.own.frameworks import chain_of, is_of_framework, length_of, replicas
+from expkit.data.own.passes import begin_epoch
 from expkit.data.randomness import seeded
 from expkit.data.sampler import Random, Sampler
 

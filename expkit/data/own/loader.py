@@ -11,15 +11,15 @@ import numpy as np
 from expkit.core.batch import Batch, Indices, Window
 from expkit.core.errors import DataError
 from expkit.data.collate import as_array, named_fields
-from expkit.data.foreign_loader import (
+from expkit.data.own.frameworks import (
     keeps_workers,
     length_of,
     parts_of,
     reader_of,
     replicas_of,
 )
-from expkit.data.pass_loader import PassLoader, PassShardLoader
-from expkit.data.passes import Source, has_state
+from expkit.data.own.pass_loader import PassLoader, PassShardLoader
+from expkit.data.own.passes import Source, has_state
 from expkit.data.plan import padding_weights, share_of
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any, final
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.data.dataset import Dataset
 from expkit.data.reading import Reader, Request
-from expkit.data.worker import Ticket, Worker
+from expkit.data.workers.worker import Ticket, Worker
 
 _GRACE_S = 0.5  # for workers to leave by themselves
 

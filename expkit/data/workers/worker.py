@@ -20,7 +20,7 @@ from expkit.core.errors import DataError, ExpkitError, WorkerError
 from expkit.data.dataset import Dataset
 from expkit.data.randomness import Habits
 from expkit.data.reading import Request, read
-from expkit.data.transfer import Channel, Packet
+from expkit.data.workers.channel import Channel, Packet
 from expkit.launch.kin import die_with_parent, is_halted
 from expkit.launch.signals import STOP_SIGNALS
 

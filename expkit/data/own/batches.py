@@ -10,7 +10,7 @@ from expkit.core.errors import DataError
 from expkit.core.seeding import derive_seed
 from expkit.data.dataset import Dataset
 from expkit.data.loader import check_range
-from expkit.data.own_sampler import OwnSampler
+from expkit.data.own.sampler import OwnSampler
 from expkit.data.plan import padding_weights, share_of
 from expkit.data.randomness import seeds_at
 from expkit.data.reading import OwnReader, Reader, Request

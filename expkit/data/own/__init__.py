@@ -1,0 +1,1 @@
+"""What users bring that has an order of its own: streams, loaders, samplers, batch samplers."""
