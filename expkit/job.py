@@ -17,6 +17,7 @@ from expkit.checkpoint.search import newest_step
 from expkit.config.schema import is_distributed
 from expkit.config.validation import Composition
 from expkit.core.errors import CheckpointError, ConfigError, Problem
+from expkit.data.sources.bundled import check_bundled
 from expkit.launch.devices import ranks_of
 from expkit.launch.installed import check_installed
 from expkit.launch.output import check_directory
@@ -118,10 +119,14 @@ def check_beginning(composition: Composition) -> None:
     Raises:
         ConfigError: the framework is not installed, there is no run or checkpoint to begin with, a
             new directory is named for a run that goes on, or there are no such devices.
+        MissingDataError: the package with the data is not installed.
     """
     config = composition.config
     driver = config["driver"]
     check_installed(driver["framework"])
+    source = config["data"].get("source")
+    if isinstance(source, Mapping):
+        check_bundled(str(source.get("_target_")))
     for key, check in (("resume", check_resumable), ("init_from", check_source)):
         _look(key, config[key], check)
     if config["resume"] is not None and "run.dir" in composition.hydra:
@@ -150,7 +155,7 @@ def make_job(composition: Composition, argv: Sequence[str]) -> Job | None:
         None where the run that would go on has nothing left to do, which is then said.
 
     Raises:
-        ConfigError: see `check_beginning`.
+        ConfigError, MissingDataError: see `check_beginning`.
         RunDirectoryError: the directory cannot be made, or there is no such run.
     """
     check_beginning(composition)

@@ -125,7 +125,10 @@ def _evaluator(builder: Builder, job: Job) -> tuple[Evaluator, Found]:
     """The evaluator of a model whose weights are there."""
     evaluator = builder.evaluator()
     if not evaluator.has_data:
-        raise DataError("there is no evaluation set: data.source gave none")
+        raise DataError(
+            "there is no evaluation set: data.source gave none; allowed: one that does, or "
+            "task=predict for a set without targets"
+        )
     found = _find(builder, job.config["init_from"], "best")
     _take_weights(builder, found)
     return evaluator, found

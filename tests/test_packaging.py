@@ -63,7 +63,7 @@ def test_a_clone_works_without_an_install(tmp_path):
     )
     short = ("driver=numpy", "trainer.max_steps=1", "logger=none")
     assert "saved " in expkit_in(tmp_path, alone, *short, PYTHONPATH=str(ROOT))
-    assert "n_epochs: 20" in expkit_in(tmp_path, alone, "--cfg", "job", PYTHONPATH=str(ROOT))
+    assert "n_epochs: auto" in expkit_in(tmp_path, alone, "--cfg", "job", PYTHONPATH=str(ROOT))
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ be one of these:
   distribution declares it under the entry-point group ``expkit.targets``.
 
 The rule is applied to the path before anything is imported, and again to the place where the object
-that was found is
-really defined: ``my_model.os.system`` is refused because it is ``posix.system``.
+that was found is really defined: ``my_model.os.system`` is refused because it is ``posix.system``.
 """
 
 from __future__ import annotations
@@ -51,6 +50,8 @@ CLASSES = (
     "paddle.metric",
 )
 """Packages of other people whose classes may be used; their functions may not."""
+REEXPORTS = ("torch.utils.data",)
+"""Packages under whose names classes of `CLASSES` are known, though they are defined elsewhere."""
 ENTRY_POINTS = "expkit.targets"
 """The entry-point group by which an installed package declares that its objects may be targets."""
 
@@ -71,7 +72,7 @@ def is_allowed(path: str) -> bool:
     if top == "expkit":
         return is_below(path, PARTS)
     if top in {package.partition(".")[0] for package in CLASSES}:
-        return is_below(path, CLASSES)
+        return is_below(path, CLASSES) or path.rpartition(".")[0] in REEXPORTS
     return _is_users(top) or top in _declared()
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from expkit.core.batch import Batch, EvalLoader
 from expkit.core.binding import Binding
 from expkit.core.driver import Driver
-from expkit.core.errors import ExpkitError, StepError
+from expkit.core.errors import ExpkitError
+from expkit.core.failure import raise_failure
 from expkit.core.metric import MetricGroup, NoMetrics
 
 
@@ -22,7 +23,7 @@ class Evaluator:
         data: gives the evaluation sets: an object with ``eval_loaders`` (`expkit.data.Data`).
         metrics: what to compute besides the loss (`expkit.metrics.MetricSet`).
         model: a model to prepare the driver with; None where the driver holds one already.
-        loss: its loss, see `Driver.prepare`.
+        loss: the model's loss, see `Driver.prepare`.
         binding: how it is called, see `Driver.prepare`.
         limit_batches: evaluate no more than this many batches of each set; None = all.
         overfit_batches: where greater than 0, evaluate on this many training batches instead.
@@ -48,6 +49,7 @@ class Evaluator:
         if model is not None:
             driver.prepare(model, None, loss, binding)
         self._driver = driver
+        self._loss = loss
         self._metrics = metrics or NoMetrics()
         self._needs = self._metrics.needs | {"loss"}
         self._metrics.join(driver.group)
@@ -89,7 +91,7 @@ class Evaluator:
             except ExpkitError:
                 raise
             except Exception as error:
-                raise step_error("evaluation", batch, error) from error
+                raise_failure("evaluation", batch, error, self._driver, self._loss)
             self.num_batches += 1
             if "loss" in outputs:
                 loss += _loss_sums(outputs, batch)
@@ -107,13 +109,3 @@ def _loss_sums(outputs: Mapping[str, Any], batch: Batch) -> np.ndarray[Any, np.d
     if "loss_weight" in outputs:  # values are sums over tokens already
         return np.array([(values * counts).sum(), (outputs["loss_weight"] * counts).sum()])
     return np.array([(values * counts).sum(), batch.size], dtype=np.float64)
-
-
-def step_error(what: str, batch: Batch, error: Exception) -> StepError:
-    """An error of a step with the data-set indices of its micro-batch in it."""
-    indices = batch.indices
-    shown = ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")
-    message = f"{what} on samples [{shown}] failed: {type(error).__name__}: {error}"
-    if len(indices) == 1:
-        message += " (a batch of one sample; data.drop_last=true leaves a short last batch out)"
-    return StepError(message)

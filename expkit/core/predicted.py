@@ -24,6 +24,8 @@ def as_given(output: NDArray[Any]) -> NDArray[Any]:
 def most_likely(scores: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """The label of the greatest score, and its probability under the softmax.
 
+    Of scores among which there is NaN, the label is None and the probability NaN.
+
     Args:
         scores: logits with the classes last; or integers, the labels of a model that decides itself
             (one that decodes a sequence): they are given back alone, see `as_given`.
@@ -39,17 +41,32 @@ def most_likely(scores: NDArray[Any]) -> dict[str, NDArray[Any]]:
             "integers"
         )
     with np.errstate(invalid="ignore"):  # of infinite scores the probability is NaN
-        exact = np.subtract(scores, scores.max(axis=-1, keepdims=True), dtype=np.float64)
+        most = scores.max(axis=-1, keepdims=True)
+        exact = np.subtract(scores, most, dtype=np.float64)
         likely = 1.0 / np.exp(exact, out=exact).sum(axis=-1)
-    return {"label": scores.argmax(axis=-1), "probability": likely.round(_DIGITS)}
+    label = _or_none(scores.argmax(axis=-1), np.isnan(most[..., 0]))
+    return {"label": label, "probability": likely.round(_DIGITS)}
 
 
 def yes_or_no(logits: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Label 1 where the logit is above 0, else 0; and the probability of label 1."""
+    """Label 1 where the logit is above 0, else 0; and the probability of label 1.
+
+    Of NaN the label is None and the probability NaN.
+    """
     logits = without_last_axis(logits)
     with np.errstate(over="ignore"):  # exp(-x) may be infinite: the probability is 0 then
         likely = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
-    return {"label": (logits > 0).astype(np.int64), "probability": likely.round(_DIGITS)}
+    label = _or_none((logits > 0).astype(np.int64), np.isnan(logits))
+    return {"label": label, "probability": likely.round(_DIGITS)}
+
+
+def _or_none(labels: NDArray[Any], unknown: NDArray[np.bool_]) -> NDArray[Any]:
+    """Labels, None where they are not known."""
+    if not unknown.any():
+        return labels
+    known = labels.astype(object)
+    known[unknown] = None
+    return known
 
 
 def without_last_axis(values: NDArray[Any]) -> NDArray[Any]:

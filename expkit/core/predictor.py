@@ -14,7 +14,8 @@ from expkit.core.binding import Binding
 from expkit.core.collective import Collective
 from expkit.core.driver import Driver
 from expkit.core.errors import ExpkitError, PredictionError
-from expkit.core.evaluator import step_error
+from expkit.core.failure import step_error
+from expkit.core.identity import identities
 from expkit.core.predicted import as_given
 
 _NUMBERS_AT_ONCE = 8192  # as text on the way to Python's own, a number takes 128 bytes
@@ -64,7 +65,7 @@ class Predictor:
         self._loss = loss if hasattr(loss, "predictions") else None
         self._judged: str = "output" if self._loss is None else self._loss.output
         self._outputs = tuple(outputs)
-        self._loaders: Mapping[str, EvalLoader] = data.eval_loaders(
+        loaders: Mapping[Any, EvalLoader] = data.eval_loaders(
             rank=driver.rank,
             world_size=driver.world_size,
             limit_batches=limit_batches,
@@ -73,6 +74,12 @@ class Predictor:
             seed=seed,
             whole_batches=True,
         )
+        self._loaders = {str(name): loader for name, loader in loaders.items()}
+        if len(self._loaders) < len(loaders):
+            raise PredictionError(
+                f"two sets have one name as text: {', '.join(map(repr, loaders))}; allowed: a name "
+                "for each"
+            )
         self.num_batches = 0
 
     @property
@@ -115,8 +122,8 @@ class Predictor:
         """What the rows hold, by name; one entry per sample each."""
         size = len(batch.indices)
         columns: dict[str, Iterable[Any]] = {"index": batch.indices.tolist()}
-        if "id" in batch.fields:
-            columns["id"] = _identities(batch.fields["id"], size)
+        if batch.fields.get("id") is not None:
+            columns["id"] = identities(batch.fields["id"], size)
         judged = _output(outputs, self._judged, size)
         if self._loss is None:
             predicted = {self._judged: as_given(judged)}
@@ -152,13 +159,6 @@ def _output(outputs: Mapping[str, NDArray[Any]], name: str, size: int) -> NDArra
             "as first axis"
         )
     return output
-
-
-def _identities(values: Any, size: int) -> list[Any]:
-    found: list[Any] = values.tolist() if hasattr(values, "tolist") else list(values)
-    if len(found) != size:
-        raise PredictionError(f"field 'id' has {len(found)} values for {size} samples")
-    return found
 
 
 def _entries(values: NDArray[Any]) -> Iterable[Any]:

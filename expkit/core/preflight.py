@@ -19,7 +19,7 @@ from expkit.core.errors import (
     ExpkitError,
     Problem,
 )
-from expkit.core.evaluator import step_error
+from expkit.core.failure import hint_of, step_error
 from expkit.core.store import Store
 
 _PROBE_SIZE = 2
@@ -115,6 +115,8 @@ def _other_signature(other: Mapping[str, Any], first: Mapping[str, Any]) -> str:
 def check_targets(driver: Driver, data: Any, loss: Any) -> None:
     """Look at all targets of sets that lie in memory; two samples tell what the model gives.
 
+    Those of other sets are looked at when a step fails: see `expkit.core.failure`.
+
     Args:
         driver: holds the model.
         data: has ``train`` and ``eval`` (`expkit.data.Data`).
@@ -137,7 +139,7 @@ def check_targets(driver: Driver, data: Any, loss: Any) -> None:
         try:
             loss.check(np.asarray(targets), (len(targets), *shape[1:]))
         except DataError as error:
-            raise DataError(f"{name}: {error}") from error
+            raise DataError(f"{name}: {error}{hint_of(loss, np.asarray(targets))}") from error
 
 
 def _output_shape(driver: Driver, dataset: Any, output: str) -> tuple[int, ...] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 from expkit.core.batch import Window
 from expkit.core.driver import Driver
 from expkit.core.errors import ConfigError, ExpkitError, Problem
-from expkit.core.evaluator import step_error
 from expkit.core.events import Context, EventBus
+from expkit.core.failure import raise_failure
 from expkit.core.loss_record import LossRecord
 from expkit.core.loss_term import LossTerm
 from expkit.core.period import Period
@@ -31,6 +32,7 @@ class Step:
         schedules: the learning rates.
         clip_norm: greatest global L2 norm of the gradients; None = no clipping.
         log_every: steps whose record will be written.
+        loss: the model's, whose targets are looked at when a step fails.
 
     Raises:
         ConfigError: a norm that nothing can be clipped to.
@@ -45,6 +47,7 @@ class Step:
         schedules: ScheduleSet,
         clip_norm: float | None,
         log_every: Period,
+        loss: Any = None,
     ) -> None:
         if clip_norm is not None and not 0 < clip_norm < math.inf:
             message = f"is {clip_norm!r}; allowed: a finite number above 0, or null for no clipping"
@@ -56,12 +59,14 @@ class Step:
         self._schedules = schedules
         self._clip_norm = clip_norm
         self._log_every = log_every
+        self._loss = loss
 
     def __call__(self, window: Window) -> None:
         """Make one step, and count it.
 
         Raises:
             StepError: something in the step failed; names the samples.
+        DataError: it failed, and the loss cannot take its targets; names the first one.
         """
         context, driver, events = self._context, self._driver, self._events
         scale = 1.0 / window.weight
@@ -88,7 +93,8 @@ class Step:
         except ExpkitError:
             raise
         except Exception as error:
-            raise step_error(f"step {context.progress.step + 1}", batch, error) from error
+            what = f"step {context.progress.step + 1}"
+            raise_failure(what, batch, error, driver, self._loss)
 
     def _update(self, window: Window, terms: list[LossTerm]) -> None:
         """Clip, update, count; a callback or an overflow may leave the update out."""

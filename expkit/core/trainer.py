@@ -144,6 +144,7 @@ class Trainer:
             driver=driver,
             data=data,
             metrics=metrics,
+            loss=loss,
             limit_batches=limit_eval_batches,
             overfit_batches=overfit_batches,
             seed=seed,
@@ -177,7 +178,14 @@ class Trainer:
         self._schedules = self._make_schedules(schedule, eval_period)
         self._losses = LossRecord(driver)
         self._step = Step(
-            driver, self.events, self.context, self._losses, self._schedules, clip_norm, log_period
+            driver,
+            self.events,
+            self.context,
+            self._losses,
+            self._schedules,
+            clip_norm,
+            log_period,
+            loss,
         )
         self._record = TrainingRecord(self.context, self._losses, self._logger)
         self._validation = Validation(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from expkit.data.bucketed import Bucketed
-from expkit.data.collate import Collate, Pad
+from expkit.data.collate import Collate
 from expkit.data.concat import ConcatDataset
 from expkit.data.dataset import ArrayDataset, Dataset, ItemDataset, as_dataset
 from expkit.data.mixed import Mixed
 from expkit.data.own.loader import OwnLoader
 from expkit.data.own.sampler import OwnSampler
 from expkit.data.own.stream import Stream
+from expkit.data.padding import Pad
 from expkit.data.ragged import Ragged
 from expkit.data.randomness import sample_seeds
 from expkit.data.sampler import Random, Sampler, Sequential, Sorted

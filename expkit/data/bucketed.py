@@ -15,7 +15,7 @@ from expkit.core.seeding import derive_seed
 from expkit.data.dataset import Dataset
 from expkit.data.permutation import Permutation, keyed_permutation
 from expkit.data.sampler import Sampler, checked_count, checked_seed
-from expkit.data.values import By, checked_numbers, lengths_by
+from expkit.data.values import By, as_numbers, checked_by, lengths_by
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,14 @@ class Bucketed(Sampler):
     """Puts samples of like length into one step: less padding, and still another order each epoch.
 
     The samples are sorted by length once and cut into buckets of ``batches_per_bucket`` batches; a
-    batch, here, is all the samples of an optimizer step. In each epoch the samples of each bucket
-    are shuffled, and then the batches. What fills no batch comes last, from a bucket drawn anew
-    each epoch.
+    batch, here, is all the samples of an optimizer step, over all ranks and micro-batches. In each
+    epoch the samples of each bucket are shuffled, and then the batches. What fills no batch comes
+    last, from a bucket drawn anew each epoch.
+
+    So the samples of a step lie within ``batches_per_bucket * (samples of a step)`` neighbours in
+    the sorted order, and no rank's share is closer than that: which rank reads a sample must not
+    decide where it stands. With W times the samples in a step, ``batches_per_bucket`` / W keeps
+    lengths as close as they were.
 
     Args:
         by: name of a field: its value where it is a number, else its length; or a function from a
@@ -53,7 +58,7 @@ class Bucketed(Sampler):
             message = f"{both}; allowed: one of sampler.by and sampler.lengths"
             hint = "sampler.by=null" if lengths is not None else "sampler.by=x"
             raise ConfigError([Problem("sampler.by", message, hint)])
-        self.by = by
+        self.by = None if by is None else checked_by(by)
         self.lengths = lengths
         self.batches_per_bucket = checked_count(
             "sampler.batches_per_bucket", batches_per_bucket, 100
@@ -90,7 +95,7 @@ class Bucketed(Sampler):
         if self.lengths is None:
             assert self.by is not None
             return lengths_by(dataset, self.by)
-        lengths = checked_numbers(np.asarray(self.lengths), "sampler.lengths")
+        lengths = as_numbers(self.lengths, "sampler.lengths")
         if len(lengths) != len(dataset):
             raise DataError(
                 f"sampler.lengths has {len(lengths)} numbers; allowed: one for each of the "

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from expkit.core.batch import Indices
 from expkit.core.errors import DataError
-from expkit.data.collate import Pad, as_array
+from expkit.data.collate import as_array
 from expkit.data.dataset import ArrayDataset, CollateFunction, Dataset, ItemDataset, draws
+from expkit.data.padding import Pad
 from expkit.data.ragged import Ragged
 from expkit.data.randomness import reading_rows
 
@@ -167,7 +168,7 @@ def _merged(shares: Sequence[_Share], path: str = "") -> Any:
     if first is None:
         return None
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in dataclasses.fields(first)]
+        names = [field.name for field in dataclasses.fields(first) if field.init]
         named = [
             dataclasses.replace(s, value={name: getattr(s.value, name) for name in names})
             for s in shares
@@ -185,7 +186,7 @@ def _merged_lists(shares: Sequence[_Share]) -> list[Any]:
 
 
 def _merged_arrays(shares: Sequence[_Share], path: str) -> NDArray[Any]:
-    arrays = [as_array(share.value) for share in shares]
+    arrays = [as_array(share.value, f"field {path!r}") for share in shares]
     first = arrays[0]
     if first is None:
         raise DataError(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from expkit.core.batch import Indices
 from expkit.core.errors import ConfigError, DataError, Problem
-from expkit.data.collate import Collate, as_array, field_names
-from expkit.data.ragged import Ragged
+from expkit.data.collate import IDENTITY, Collate, as_array, field_names
+from expkit.data.ragged import Ragged, check_masks_beside
 from expkit.data.randomness import (
     begin_collate,
     begin_sample,
@@ -61,12 +61,7 @@ class ArrayDataset:
             raise DataError(f"the fields of a data set differ in length ({shown})")
         self._length = next(iter(lengths.values()))
         ragged = {name: each for name, each in self.arrays.items() if isinstance(each, Ragged)}
-        for name, each in ragged.items():
-            if each.pad.mask in self.arrays:
-                raise DataError(
-                    f"field {name!r} is to have the mask {each.pad.mask!r}, which is a field "
-                    "itself; allowed: a name of its own"
-                )
+        check_masks_beside(self.arrays, ragged)
         self._is_even = not ragged
         self._texts = [
             name
@@ -228,34 +223,12 @@ def is_column(value: Any) -> bool:
     )
 
 
-def column(dataset: Dataset, name: str) -> NDArray[Any]:
-    """All values of one field; reads the whole data set where it is not an `ArrayDataset`.
-
-    Raises:
-        DataError: no such field, or one that is no array.
-    """
-    if isinstance(dataset, ArrayDataset):
-        parts = [dataset.arrays]
-    else:
-        blocks = range(0, len(dataset), 256)
-        stops = [min(start + 256, len(dataset)) for start in blocks]
-        ranges = [np.arange(a, b, dtype=np.int64) for a, b in zip(blocks, stops, strict=True)]
-        parts = []
-        for indices in ranges:
-            with reading(seeds_at(0, indices)):
-                parts.append(dict(dataset.fetch(indices)))
-    for part in parts:
-        if name not in part:
-            raise DataError(f"the data set has no field {name!r}; allowed: {', '.join(part)}")
-        if not isinstance(part[name], np.ndarray):
-            raise DataError(f"field {name!r} is no array but {_kind(part[name])}")
-    return np.concatenate([part[name] for part in parts])
-
-
 def _column(name: str, value: Any) -> Column:
     if isinstance(value, Ragged):
         return value
-    array = as_array(value)
+    # A list of identities is kept as it is: an array of it might round them.
+    is_named = name == IDENTITY and isinstance(value, list)
+    array = None if is_named and not _are_integers(value) else as_array(value, f"field {name!r}")
     if array is None:
         if not isinstance(value, Sequence | np.ndarray):
             raise DataError(f"field {name!r} is {_kind(value)}; allowed: an array, tensor or list")
@@ -265,6 +238,10 @@ def _column(name: str, value: Any) -> Column:
     if array.ndim == 0:
         raise DataError(f"field {name!r} is one number; allowed: an array with a row per sample")
     return array
+
+
+def _are_integers(values: Sequence[Any]) -> bool:
+    return all(type(value) is int and -(2**63) <= value < 2**63 for value in values)
 
 
 def _is_mapped(array: Any) -> bool:

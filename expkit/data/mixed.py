@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import reprlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from expkit.core.seeding import derive_seed
 from expkit.data.concat import ConcatDataset
 from expkit.data.dataset import Dataset
 from expkit.data.permutation import MAX_LENGTH, Permutation, keyed_permutation
-from expkit.data.sampler import Sampler, checked_seed
+from expkit.data.sampler import Sampler, checked_flag, checked_seed
 
 Mode = Literal["mixed", "in_turn", "sequential"]
 Length = Literal["all", "least", "most"]
@@ -70,7 +72,7 @@ class Mixed(Sampler):
         self._mode = mode
         self._ends_with = length
         self._ratio = ratio
-        self._shuffle = shuffle
+        self._shuffle = checked_flag("sampler.shuffle", shuffle)
         self._seed = checked_seed(seed)
 
     def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:
@@ -289,10 +291,10 @@ def _ratio(ratio: Any) -> list[Problem]:
         return []
     if isinstance(ratio, Mapping) and ratio and all(map(_is_share, ratio.values())):
         return []
-    message = f"is {ratio!r}; allowed: null, or set -> a number above 0"
+    message = f"is {reprlib.repr(ratio)}; allowed: null, or set -> a number above 0"
     return [Problem("sampler.ratio", message, "sampler.ratio=null")]
 
 
 def _is_share(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0
+    return is_number and 0 < value <= sys.float_info.max

@@ -12,13 +12,13 @@ from expkit.data.dataset import CollateFunction, Dataset, as_dataset, is_column
 from expkit.data.own.frameworks import is_iterable_set, is_loader
 from expkit.data.own.loader import OwnLoader
 from expkit.data.own.stream import Stream
+from expkit.data.splits import refuse_dict_of_splits
 
 AnySet = Dataset | Stream | OwnLoader
 
 _HINTS = {
     "sampler": "sampler=random",
     "data.num_workers": "data.num_workers=0",
-    "data.batch_size": "data.batch_size=32",
     "data.global_batch_size": "data.global_batch_size=null",
     "data.drop_last": "data.drop_last=false",
     "data.eval_batch_size": "data.eval_batch_size=null",
@@ -33,6 +33,10 @@ def open_training_set(given: Any, collate: CollateFunction | None) -> AnySet:
     Raises:
         DataError: an empty set, something that is none, or several that cannot be one.
     """
+    if isinstance(given, Mapping) and type(given).__module__.startswith("datasets."):
+        if len(given) > 1:
+            refuse_dict_of_splits(given, "the training set is a")
+        (given,) = given.values()
     if not isinstance(given, Mapping) or not given or any(map(is_column, given.values())):
         return open_set(given, collate, "training set")
     parts = {}
@@ -96,9 +100,19 @@ def open_set(given: Any, collate: CollateFunction | None, what: str) -> AnySet:
     if is_stream(given):
         return Stream(given, collate, what)
     dataset = as_dataset(given, collate)
-    if len(dataset) == 0:
+    if _length(dataset, f"{what}, of type {type(given).__name__},") == 0:
         raise DataError(f"{what} is empty; allowed: at least 1 sample")
     return dataset
+
+
+def _length(dataset: Dataset, what: str) -> int:
+    try:
+        return len(dataset)
+    except Exception as error:
+        raise DataError(
+            f"{what} has no length: {type(error).__name__}: {error}; allowed: __len__ that gives "
+            "the number of samples"
+        ) from error
 
 
 def is_stream(value: Any) -> bool:
@@ -150,7 +164,7 @@ def check_own_sizes(given: Collection[str]) -> None:
 
 def _refuse(unused: Mapping[str, str], given: Collection[str]) -> None:
     problems = [
-        Problem(key, f"has no effect: {reason}; allowed: the default", _HINTS[key])
+        Problem(key, f"has no effect: {reason}; allowed: to leave it out", _HINTS.get(key, ""))
         for key, reason in unused.items()
         if key in given
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from expkit.core.batch import Indices
 from expkit.core.errors import DataError
-from expkit.data.collate import Pad, as_array, as_pad
+from expkit.data.collate import as_array
+from expkit.data.padding import Pad, as_pad, converted, mask_is_taken
+
+_WHAT = "a ragged column"
 
 
 @final
@@ -30,7 +33,7 @@ class Ragged:
     def __init__(
         self, values: Any, offsets: Any, pad: Pad | Mapping[str, Any] | None = None
     ) -> None:
-        found, places = as_array(values), np.asarray(offsets)
+        found, places = as_array(values, _WHAT), np.asarray(offsets)
         if found is None or found.ndim == 0:
             raise DataError(
                 f"a ragged column has values of {type(values).__name__}; allowed: an "
@@ -51,6 +54,7 @@ class Ragged:
         self.values: NDArray[Any] = found
         self.offsets: Indices = places.astype(np.int64)
         self.pad = as_pad(pad or Pad(), "pad")
+        self._filling = self.pad.filling(found.dtype, _WHAT)
 
     @classmethod
     def of(
@@ -62,8 +66,11 @@ class Ragged:
             rows: the rows; their entries must be of one shape.
             pad: see the class.
             dtype: of the values; None = that of all rows together.
+
+        Raises:
+            DataError: rows that cannot be such a column, or values that the type cannot hold.
         """
-        arrays = [as_array(row) for row in rows]
+        arrays = [as_array(row, f"row {n} of {_WHAT}") for n, row in enumerate(rows)]
         for number, array in enumerate(arrays):
             if array is None or array.ndim == 0:
                 raise DataError(
@@ -80,7 +87,7 @@ class Ragged:
             )
         values = np.concatenate(filled) if filled else np.empty(0)
         offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-        return cls(values if dtype is None else values.astype(dtype), offsets, pad)
+        return cls(values if dtype is None else converted(values, dtype, _WHAT), offsets, pad)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -106,6 +113,27 @@ class Ragged:
         entries = np.arange(ends[-1] if len(ends) else 0)
         entries += np.repeat(starts - (ends - lengths), lengths)
         shape = (len(indices), width, *self.values.shape[1:])
-        rows = np.full(shape, self.pad.value, dtype=self.values.dtype)
+        rows = np.full(shape, self._filling, dtype=self.values.dtype)
         rows[is_real] = self.values.take(entries, axis=0)
         return rows, is_real
+
+
+def check_masks_beside(fields: Container[str], ragged: Mapping[str, Ragged]) -> None:
+    """Make sure that each mask of ragged columns has a name of its own among the fields.
+
+    Raises:
+        DataError: one of them would overwrite another, or a field.
+    """
+    found: dict[str, str] = {}
+    for name, each in ragged.items():
+        mask = each.pad.mask
+        if mask is None:
+            continue
+        if mask in fields:
+            raise mask_is_taken(name, mask)
+        if mask in found:
+            raise DataError(
+                f"fields {found[mask]!r} and {name!r} are to have one mask, {mask!r}; allowed: a "
+                "name for each"
+            )
+        found[mask] = name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, final
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from expkit.core.batch import Batch, Indices
 from expkit.core.errors import DataError, ExpkitError
+from expkit.data.collate import unmasked
 from expkit.data.dataset import Dataset, draws
 from expkit.data.randomness import Habits, seeds_at
 
@@ -99,9 +101,48 @@ def read(
             f"the data set gave a {type(fields).__name__} for a batch; allowed: a dict of arrays"
         )
     for name, value in fields.items():
-        if isinstance(value, np.ndarray) and (value.ndim == 0 or len(value) != len(indices)):
+        _check_rows(value, len(indices), str(name))
+    return fields
+
+
+def _check_rows(value: Any, size: int, path: str) -> None:
+    """Make sure that a field has a row for each sample, whatever it is nested in.
+
+    A list holds something of each sample, or parts that have rows themselves.
+
+    Raises:
+        DataError: it has not.
+    """
+    if isinstance(value, np.ndarray) or len(getattr(value, "shape", ())):
+        unmasked(value, f"field {path!r}")
+        if len(value.shape) == 0 or len(value) != size:
             raise DataError(
-                f"field {name!r} has shape {value.shape} for {len(indices)} samples; allowed: the "
+                f"field {path!r} has shape {tuple(value.shape)} for {size} samples; allowed: the "
                 "sample as first axis"
             )
-    return fields
+        return
+    parts = _parts_of(value)
+    if isinstance(value, list):
+        if len(value) == size:
+            return
+        if not value or not all(map(_has_parts, value)):
+            raise DataError(
+                f"field {path!r} is a list of {len(value)} for {size} samples; allowed: one entry "
+                "for each sample"
+            )
+    for name, part in parts:
+        _check_rows(part, size, f"{path}.{name}")
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, np.ndarray | Mapping | tuple | list) or hasattr(value, "shape")
+
+
+def _parts_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return vars(value).items() if hasattr(value, "__dict__") else ()
+    return ()

@@ -13,7 +13,7 @@ from expkit.core.errors import ConfigError, Problem
 from expkit.core.seeding import derive_seed
 from expkit.data.dataset import Dataset
 from expkit.data.permutation import Permutation, keyed_permutation
-from expkit.data.values import By, numbers_by
+from expkit.data.values import By, checked_by, numbers_by
 
 
 class Sampler(ABC):
@@ -32,9 +32,19 @@ class Sampler(ABC):
             seed: the run's seed, for samplers that were given none of their own.
             step_size: samples of an optimizer step over all ranks, for samplers that put like
                 samples into one step.
+
+        Raises:
+            ConfigError: its length is none.
         """
         bound = copy.copy(self)
         bound.prepare(dataset, seed, step_size)
+        length: Any = bound.length
+        if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 0:
+            message = (
+                f"{type(self).__name__}.length is {length!r}; allowed: an integer of at least 0, "
+                "the positions in an epoch"
+            )
+            raise ConfigError([Problem("sampler", message, "sampler=random")])
         return bound
 
     @abstractmethod
@@ -110,8 +120,8 @@ class Sorted(Sampler):
     """
 
     def __init__(self, by: By, descending: bool = False) -> None:
-        self.by = by
-        self.descending = descending
+        self.by = checked_by(by)
+        self.descending = checked_flag("sampler.descending", descending)
 
     def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Read the value of each sample once, and sort."""
@@ -142,6 +152,18 @@ def checked_seed(seed: Any) -> int | None:
         message = f"is {seed!r}; allowed: null or an integer of at least 0"
         raise ConfigError([Problem("sampler.seed", message, "sampler.seed=0")])
     return seed
+
+
+def checked_flag(key: str, value: Any) -> bool:
+    """A switch.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, bool):
+        message = f"is {value!r}; allowed: true or false"
+        raise ConfigError([Problem(key, message, f"{key}=true")])
+    return value
 
 
 def checked_count(key: str, value: Any, example: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, final
 
 from expkit.core.batch import EvalLoader, TrainLoader
@@ -84,6 +85,13 @@ class Data:
             *_at_least(1, "data.eval_batch_size", eval_batch_size, 256),
             *_at_least(0, "data.num_workers", num_workers, 2),
             *_at_least(1, "data.prefetch", prefetch, 2),
+            *_given(
+                {
+                    "data.batch_size": (batch_size, _BATCH_SIZE),
+                    "data.num_workers": (num_workers, 0),
+                    "data.prefetch": (prefetch, 2),
+                }
+            ),
             *_collate(collate),
         ]
         if problems:
@@ -251,7 +259,11 @@ class Data:
 
     def _training_set(self) -> AnySet:
         if self.train is None:
-            raise DataError("there is no training set; allowed: task=evaluate, or Data(train=...)")
+            raise DataError(
+                "there is no training set: data.source gave none; allowed: a source that returns "
+                "train (in Python Data(train=...)), task=evaluate for its evaluation sets, or "
+                "task=predict for its predict set"
+            )
         return self.train
 
 
@@ -265,6 +277,15 @@ def _at_least(least: int, key: str, value: int | None, example: int) -> list[Pro
         return []
     message = f"is {value!r}; allowed: an integer of at least {least}"
     return [Problem(key, message, f"{key}={example}")]
+
+
+def _given(values: Mapping[str, tuple[Any, int]]) -> list[Problem]:
+    """A problem for each count that may not be left open; with what it usually is."""
+    return [
+        Problem(key, "is null; allowed: an integer", f"{key}={usual}")
+        for key, (value, usual) in values.items()
+        if value is None
+    ]
 
 
 def _collate(collate: Any) -> list[Problem]:

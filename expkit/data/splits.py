@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from expkit.core.errors import DataError
 from expkit.core.seeding import derive_seed
 from expkit.data.permutation import keyed_permutation
 
+_HELD_OUT = ("validation", "test")
 _SETS = frozenset(("train", "eval", "predict"))
 
 
@@ -42,10 +43,27 @@ def as_splits(source: Any) -> Splits:
         return Splits(source.get("train"), source.get("eval"), source.get("predict"))
     if isinstance(source, tuple) and len(source) == 2:
         return Splits(*source)
+    if isinstance(source, Mapping) and "train" in source:
+        refuse_dict_of_splits(source, "data.source gave")
     keys = f" with the keys {', '.join(map(str, source))}" if isinstance(source, Mapping) else ""
     raise DataError(
         f"data.source gave {type(source).__name__}{keys}; allowed: expkit.data.Splits, a dict with "
         "the keys train, eval and predict, or a pair (train, eval)"
+    )
+
+
+def refuse_dict_of_splits(source: Mapping[Any, Any], what: str) -> NoReturn:
+    """Say how a dict of splits, such as Hugging Face's, is given.
+
+    Raises:
+        DataError: always.
+    """
+    held_out = [name for name in source if name != "train"]
+    chosen = next((name for name in _HELD_OUT if name in held_out), held_out[0])
+    raise DataError(
+        f"{what} {type(source).__name__} with the keys {', '.join(map(str, source))}; allowed: "
+        "a dict with the keys train, eval and predict, such as "
+        f'{{"train": d["train"], "eval": d["{chosen}"]}}'
     )
 
 

@@ -7,14 +7,15 @@ from typing import Any, final
 
 from expkit.core.batch import Indices
 from expkit.core.errors import DataError
-from expkit.data.collate import Collate
+from expkit.data.collate import IDENTITY, Collate
 
 
 @final
 class TableDataset:
     """A ``datasets.Dataset``: the rows of a batch are read at once, as NumPy arrays.
 
-    A format or transform of its own is kept. Real numbers become float32, as the package has it.
+    A format or transform of its own is kept. Real numbers become float32, as the package has it;
+    those of a field ``id`` stay as they are.
 
     Args:
         table: the data set.
@@ -29,6 +30,9 @@ class TableDataset:
         kind = table.format["type"]
         self.table = table.with_format("numpy") if kind is None else table
         self.draws = kind == "custom"
+        # Where the format is ours, identities are read without one: it would round them.
+        named = kind is None and IDENTITY in table.column_names
+        self._identities = table.select_columns(IDENTITY) if named else None
         self._collate = collate or Collate()
 
     def __len__(self) -> int:
@@ -42,7 +46,10 @@ class TableDataset:
         """
         numbers = indices.tolist()
         try:
-            return self._collate.columns(self.table[numbers])
+            columns = self.table[numbers]
+            if self._identities is not None:
+                columns = {**columns, IDENTITY: list(self._identities[numbers][IDENTITY])}
+            return self._collate.columns(columns)
         except Exception as error:
             what = (
                 str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import reprlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expkit.core.errors import DataError
+from expkit.core.errors import ConfigError, DataError, ExpkitError, Problem
 from expkit.data.concat import ConcatDataset
-from expkit.data.dataset import ArrayDataset, Dataset, column
+from expkit.data.dataset import ArrayDataset, Dataset
 from expkit.data.ragged import Ragged
 from expkit.data.reading import read
 
+_BLOCK = 256
 By = str | Callable[[Mapping[str, Any]], float]
 """Name of a field, or a function from a sample (fields by name) to a number."""
 
 
-def values_of(dataset: Dataset, name: str) -> NDArray[Any]:
+def values_of(dataset: Dataset, name: str, key: str = "sampler.by") -> NDArray[Any]:
     """All values of one field; reads the whole data set where it is not an `ArrayDataset`.
 
+    Args:
+        dataset: whose.
+        name: of the field.
+        key: of the config that names it, for errors.
+
     Raises:
-        DataError: no such field, or one that is no array.
+        DataError: no such field, or one that is neither numbers nor texts.
     """
+    if isinstance(dataset, ArrayDataset):
+        return _values(dataset.arrays, name, key)
     if isinstance(dataset, ConcatDataset):
-        return np.concatenate([values_of(part, name) for part in dataset.parts.values()])
-    return column(dataset, name)
+        parts = [values_of(part, name, key) for part in dataset.parts.values()]
+    else:
+        parts = [_values(fields, name, key) for fields in _read_blocks(dataset)]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise DataError(
+            f"{key}={name!r} has rows of different lengths; allowed: a field with one number or "
+            "text per sample"
+        )
+    return np.concatenate(parts)
 
 
 def numbers_by(dataset: Dataset, by: By) -> NDArray[Any]:
@@ -60,6 +77,34 @@ def lengths_by(dataset: Dataset, by: By) -> NDArray[Any]:
     return checked_numbers(values, f"sampler.by={by!r}")
 
 
+def checked_by(by: Any, *, takes_functions: bool = True) -> Any:
+    """What samples are ordered by, where it can be that.
+
+    Raises:
+        ConfigError: it is no name, and no function where one may be.
+    """
+    if isinstance(by, str) or (takes_functions and callable(by)):
+        return by
+    also = ", or a function from a sample to a number" if takes_functions else ""
+    message = f"is {by!r}; allowed: the name of a field{also}"
+    raise ConfigError([Problem("sampler.by", message, "sampler.by=y")])
+
+
+def as_numbers(given: Any, what: str) -> NDArray[Any]:
+    """Numbers that somebody gives, one for each sample.
+
+    Raises:
+        DataError: they are none.
+    """
+    try:
+        values = np.asarray(given)
+    except Exception as error:
+        raise DataError(
+            f"{what} is no list of numbers ({error}); allowed: one per sample"
+        ) from error
+    return checked_numbers(values, what)
+
+
 def checked_numbers(values: NDArray[Any], what: str) -> NDArray[Any]:
     """The values, if they are one number per sample and none is NaN.
 
@@ -67,10 +112,11 @@ def checked_numbers(values: NDArray[Any], what: str) -> NDArray[Any]:
         DataError: names what they are.
     """
     if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise DataError(
-            f"{what} gives {values.dtype} values of shape {values.shape[1:]}; "
-            "allowed: one number per sample"
-        )
+        is_text = values.dtype.kind in "OU" and all(isinstance(each, str) for each in values.flat)
+        kind = "text" if is_text else f"{values.dtype} values"
+        shape = f" of shape {values.shape[1:]}" if values.ndim > 1 else ""
+        what += f" is {values}, which" if values.ndim == 0 else ""
+        raise DataError(f"{what} gives {kind}{shape}; allowed: one number per sample")
     if np.isnan(values).any():
         where = int(np.flatnonzero(np.isnan(values))[0])
         raise DataError(f"{what} is NaN at sample {where}; allowed: numbers")
@@ -79,8 +125,53 @@ def checked_numbers(values: NDArray[Any], what: str) -> NDArray[Any]:
 
 def _called(dataset: Dataset, by: Callable[[Mapping[str, Any]], float]) -> NDArray[Any]:
     """What a function gives for each sample."""
-    one_by_one = (np.array([i], dtype=np.int64) for i in range(len(dataset)))
-    return np.array([by(_only(read(dataset, i))) for i in one_by_one])
+    found = []
+    for number in range(len(dataset)):
+        sample = _only(read(dataset, np.array([number], dtype=np.int64)))
+        try:
+            value = by(sample)
+        except ExpkitError:
+            raise
+        except Exception as error:
+            message = f"sampler.by failed at sample {number}: {type(error).__name__}: {error}"
+            raise DataError(message) from error
+        if not _is_number(value):
+            raise DataError(
+                f"sampler.by gave {reprlib.repr(value)} for sample {number}; allowed: a number "
+                "that float64 can hold"
+            )
+        found.append(value)
+    return np.array(found)
+
+
+def _is_number(value: Any) -> bool:
+    """Also an array or tensor that holds one."""
+    if isinstance(value, int | float):
+        return not abs(value) > sys.float_info.max or isinstance(value, float)
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"
+
+
+def _read_blocks(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
+    """The fields of all samples, so many at a time."""
+    for start in range(0, len(dataset), _BLOCK):
+        stop = min(start + _BLOCK, len(dataset))
+        yield read(dataset, np.arange(start, stop, dtype=np.int64))
+
+
+def _values(fields: Mapping[str, Any], name: str, key: str) -> NDArray[Any]:
+    """A column as an array; that of texts holds objects."""
+    if name not in fields:
+        known = ", ".join(fields)
+        raise DataError(f"{key}={name!r}: the data set has no field {name!r}; allowed: {known}")
+    values = fields[name]
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return np.array(values, dtype=object)
+    raise DataError(
+        f"{key}={name!r} has rows of different lengths or other objects; allowed: a field with one "
+        "number or text per sample"
+    )
 
 
 def _only(value: Any) -> Any:

@@ -12,8 +12,8 @@ from expkit.core.batch import Indices
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.core.seeding import derive_seed
 from expkit.data.dataset import Dataset
-from expkit.data.sampler import Sampler, checked_count, checked_seed
-from expkit.data.values import checked_numbers, values_of
+from expkit.data.sampler import Sampler, checked_count, checked_flag, checked_seed
+from expkit.data.values import as_numbers, checked_by, checked_numbers, values_of
 
 _WORDS = 4  # that Philox gives for each value of its counter
 
@@ -51,11 +51,11 @@ class Weighted(Sampler):
             hint = "sampler.by=y" if weights is None else "sampler.by=null"
             raise ConfigError([Problem("sampler.weights", message, hint)])
         self.weights = weights
-        self.by = by
+        self.by = None if by is None else checked_by(by, takes_functions=False)
         if num_samples is not None:
             checked_count("sampler.num_samples", num_samples, 1000)
         self.num_samples = num_samples
-        self.replacement = replacement
+        self.replacement = checked_flag("sampler.replacement", replacement)
         self.seed = checked_seed(seed)
 
     def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
@@ -112,10 +112,11 @@ class Weighted(Sampler):
             return _balanced(values_of(dataset, self.by), self.by)
         if isinstance(self.weights, str):
             what = f"sampler.weights={self.weights!r}"
-            weights = values_of(dataset, self.weights)
+            weights = checked_numbers(values_of(dataset, self.weights, "sampler.weights"), what)
         else:
-            what, weights = "sampler.weights", np.asarray(self.weights)
-        weights = checked_numbers(weights, what).astype(np.float64)
+            what = "sampler.weights"
+            weights = as_numbers(self.weights, what)
+        weights = weights.astype(np.float64)
         if len(weights) != len(dataset):
             raise DataError(
                 f"{what} has {len(weights)} numbers; allowed: one for each of the {len(dataset)} "

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.metric import HostArrays
 from expkit.metrics.labels import LabelReader
-from expkit.metrics.mean import MeanMetric, sample_sums
+from expkit.metrics.mean import MeanMetric, kept_sums
 
 
 class Accuracy(MeanMetric):
     """Right labels over all labels, counted over samples, or over tokens; NaN over no samples.
+
+    NaN too where a score of a position that counts is NaN: nobody knows what is predicted there.
 
     Args:
         output: model output with scores (classes last), labels (integers), or the logit of class 1.
@@ -32,11 +35,13 @@ class Accuracy(MeanMetric):
         self, outputs: HostArrays, fields: Mapping[str, Any]
     ) -> tuple[NDArray[Any], NDArray[Any] | float]:
         """How many labels of each sample are right, and how many it has."""
-        predicted, target, kept = self._labels.compare(outputs, fields)
-        right = predicted == target
-        if kept is None:
-            return sample_sums(right)
-        return sample_sums(right & kept)[0], sample_sums(kept)[0]
+        labels = self._labels.compare(outputs, fields)
+        true = labels.true if labels.kept is None else labels.true[labels.kept]
+        self._labels.check(true, labels.num_classes)
+        right: NDArray[Any] = labels.predicted == labels.true
+        if labels.unknown is not None:
+            right = np.where(labels.unknown, np.nan, right)
+        return kept_sums(right, labels.kept)
 
     def result(self, mean: float) -> float:
         """The share itself."""

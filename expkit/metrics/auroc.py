@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.collective import Collective
-from expkit.core.errors import ConfigError, DataError, Problem
+from expkit.core.errors import ConfigError, Problem
 from expkit.core.metric import HostArrays
 from expkit.metrics.gathered import GatheredMetric
 from expkit.metrics.labels import LabelReader
@@ -50,7 +50,6 @@ class AUROC(GatheredMetric):
             raise ConfigError([Problem("metrics", message, "metrics.<name>.average=macro")])
         self.needs = (output,)
         self._average = average
-        self._target = target
         self._reader = LabelReader("AUROC", output, target, ignore_index)
         self.reset()
 
@@ -65,12 +64,7 @@ class AUROC(GatheredMetric):
         """Keep the scores of a batch, without its padding."""
         scores, true, factors = self._reader.scores(outputs, fields, weights)
         classes = max(scores.shape[1], 2)
-        wrong = true[(true < 0) | (true >= classes)]
-        if len(wrong):
-            raise DataError(
-                f"AUROC met the label {wrong[0]} in field {self._target!r}; allowed: 0 to "
-                f"{classes - 1}"
-            )
+        self._reader.check(true, classes)
         self._batches.append((scores, true, factors))
 
     def reduce(self, group: Collective) -> None:

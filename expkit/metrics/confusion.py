@@ -15,6 +15,9 @@ from expkit.metrics.labels import LabelReader, check_num_classes, largest_label
 class ConfusionMatrix(Metric):
     """How often each label was taken for each other; reported as ``name/true/predicted``.
 
+    A sample with a NaN among its scores was taken for nobody knows what: the row of its true label
+    is NaN.
+
     Args:
         output: model output, see `expkit.metrics.labels.LabelReader`.
         target: field with the true labels.
@@ -38,7 +41,10 @@ class ConfusionMatrix(Metric):
     @property
     def matrix(self) -> NDArray[np.float64]:
         """Counts (or sums of weights): row = true label, column = predicted label."""
-        return self.state["counts"]
+        counts = self.state["counts"]
+        # A row may have grown, or been padded to that of another rank, after it became NaN.
+        unknown = np.isnan(counts).any(axis=1, keepdims=True)
+        return np.where(unknown, np.nan, counts)
 
     def reset(self) -> None:
         """An empty matrix."""
@@ -57,6 +63,7 @@ class ConfusionMatrix(Metric):
             grown[: len(counts), : len(counts)] = counts
             self.state["counts"] = counts = grown
         size = len(counts)
+        # Each pair of labels is one number, so that one pass counts them all.
         counts += np.bincount(true * size + predicted, factors, minlength=size * size).reshape(
             size, size
         )
@@ -65,5 +72,5 @@ class ConfusionMatrix(Metric):
         """Each entry of the matrix; none where no sample was seen and the size is not given."""
         return {
             f"{true}/{predicted}": float(count)
-            for (true, predicted), count in np.ndenumerate(self.state["counts"])
+            for (true, predicted), count in np.ndenumerate(self.matrix)
         }

@@ -20,7 +20,8 @@ class PrecisionRecallF1(Metric):
 
     precision = tp / (tp + fp), recall = tp / (tp + fn), F1 = 2 tp / (2 tp + fp + fn) (van
     Rijsbergen 1979). A ratio 0 / 0 of a class that occurs is 0. Classes that occur neither as
-    label nor as prediction are left out of means. NaN over no samples.
+    label nor as prediction are left out of means. NaN over no samples. All is NaN where a score of
+    a position that counts is NaN: nobody knows what is predicted there.
 
     Args:
         average: ``macro`` = mean over classes, ``micro`` = from the counts of all classes together,
@@ -79,6 +80,8 @@ class PrecisionRecallF1(Metric):
     def compute(self) -> dict[str, float]:
         """F1, precision and recall."""
         counts = self.state["counts"]
+        if np.isnan(counts).any():  # in one class: it could have been any
+            counts = np.full_like(counts, np.nan)
         if self._average == "micro":
             counts = counts.sum(axis=1, keepdims=True)
         elif self._average == "binary":

@@ -107,6 +107,7 @@ class ForeignMetric(GatheredMetric):
         Raises:
             DataError: the object raised.
         """
+        # Batch by batch, each forgotten once it is handed over: all never lie here at once.
         for _ in range(max(group.all_gather(len(self._kept)))):
             own = self._kept.popleft() if self._kept else None
             for arguments in group.all_gather(own):

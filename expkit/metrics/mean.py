@@ -49,7 +49,7 @@ class MeanMetric(Metric):
             )
             self.state["sums"] += (sums.sum(dtype=np.float64), count)
             return
-        used = weights != 0
+        used = weights != 0  # chosen, not multiplied: 0 times the NaN of padding is NaN
         factors = weights[used].astype(np.float64)
         self.state["sums"] += (
             factors @ sums[used],
@@ -68,3 +68,13 @@ def sample_sums(values: NDArray[Any]) -> tuple[NDArray[Any], float]:
         return values, 1.0
     size = float(np.prod(values.shape[1:], dtype=np.int64))
     return values.sum(axis=tuple(range(1, values.ndim)), dtype=np.float64), size
+
+
+def kept_sums(
+    values: NDArray[Any], kept: NDArray[np.bool_] | None
+) -> tuple[NDArray[Any], NDArray[Any] | float]:
+    """As `sample_sums`, over the values that a mask keeps; None = all."""
+    if kept is None:
+        return sample_sums(values)
+    # Not a product: what is left out may be NaN.
+    return sample_sums(np.where(kept, values, 0))[0], sample_sums(kept)[0]

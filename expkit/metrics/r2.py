@@ -19,9 +19,10 @@ Moments = dict[str, NDArray[Any]]
 class R2(GatheredMetric):
     """1 - sum((y - output) ** 2) / sum((y - mean(y)) ** 2); the mean of that over several outputs.
 
-    NaN for fewer than two samples; for targets that are all equal 1 where the output is exact, else
-    0. Variances are merged by the pairwise formula of Chan, Golub and LeVeque (1983): a sum of
-    squares less a squared sum would lose all digits where the mean is far greater than the spread.
+    NaN for fewer than two samples, and where an output or a target is NaN; for targets that are all
+    equal 1 where the output is exact, else 0. Variances are merged by the pairwise formula of Chan,
+    Golub and LeVeque (1983): a sum of squares less a squared sum would lose all digits where the
+    mean is far greater than the spread.
 
     Args:
         output: model output with the predictions.
@@ -68,10 +69,11 @@ class R2(GatheredMetric):
         if self.state["samples"][0] < 2:
             return {"": float("nan")}
         spread, residual = self.state["spread"], self.state["residual"]
-        varies = spread > 0
+        varies = spread != 0  # NaN does
         scores = np.where(residual == 0, 1.0, 0.0)
         scores[varies] = 1 - residual[varies] / spread[varies]
-        return {"": float(scores.mean())}
+        # A NaN output of targets that are all equal leaves their spread 0.
+        return {"": float(np.where(np.isnan(residual), np.nan, scores).mean())}
 
 
 def _moments(

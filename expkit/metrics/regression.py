@@ -104,4 +104,5 @@ def read_numbers(
             f"{right}; allowed: equal shapes, or one of them with a last axis of length 1 more"
         )
     shape = min(left, right, key=len)
+    # In float64 before the difference is taken, for the sums of squares to keep their digits.
     return predictions.reshape(shape).astype(np.float64), targets.reshape(shape).astype(np.float64)

@@ -39,6 +39,9 @@ class SpanF1(Metric):
     mode do: a span begins at each B and S, at what follows an E, an S or an O, and where the type
     changes.
 
+    All is NaN where a score of a position that counts is NaN: one unknown tag may end or join spans
+    on both of its sides.
+
     Args:
         tags: name of each tag in the order of ids: ``O``, ``B-PER``, ``I-PER``, or without types
             ``B``, ``I``; None = no spans are counted and nothing is reported.
@@ -84,7 +87,8 @@ class SpanF1(Metric):
         """Count the spans of a batch."""
         if not self._types:
             return
-        predicted, true, kept = self._reader.compare(outputs, fields)
+        labels = self._reader.compare(outputs, fields)
+        predicted, true = labels.predicted, labels.true
         if true.ndim != 2:
             raise DataError(
                 f"SpanF1: field {self._target!r} has the shape {true.shape}; allowed: tag ids "
@@ -92,14 +96,18 @@ class SpanF1(Metric):
             )
         factors = np.ones(len(true)) if weights is None else weights.astype(np.float64)
         counted = np.broadcast_to((factors != 0)[:, None], true.shape)
-        if kept is not None:
-            counted = counted & kept
+        if labels.kept is not None:
+            counted = counted & labels.kept
         rows = np.nonzero(counted)[0]
         first = np.diff(rows, prepend=-1) != 0
         true = self._checked(true[counted], f"field {self._target!r}")
+        if labels.unknown is not None and labels.unknown[counted].any():
+            self.state["counts"] += np.nan
+            return
         predicted = self._checked(predicted[counted], f"output {self._output!r}")
         true_start, true_stop, true_type = self._spans(true, first)
         start, stop, kind = self._spans(predicted, first)
+        # Two spans of one sequence never begin at the same position: the start finds the true one.
         stop_from = np.zeros(len(rows), dtype=np.int64)  # 0: no true span begins here
         type_from = np.zeros(len(rows), dtype=np.int64)
         stop_from[true_start] = true_stop

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.core.metric import HostArrays
-from expkit.metrics.labels import read
-from expkit.metrics.mean import MeanMetric, sample_sums
+from expkit.metrics.labels import check_labels, read
+from expkit.metrics.mean import MeanMetric, kept_sums
 
 
 class TopKAccuracy(MeanMetric):
     """How often the true label is among the k greatest scores; NaN over no samples.
 
-    Of equal scores the lower class comes first, so that k=1 is `Accuracy`.
+    NaN too where a score of a position that counts is NaN: nobody knows which are the greatest. Of
+    equal scores the lower class comes first, so that k=1 is `Accuracy`.
 
     Args:
         k: how many of the best classes may hold the label.
@@ -48,19 +49,14 @@ class TopKAccuracy(MeanMetric):
         kept = None if self._ignore_index is None else target != self._ignore_index
         labels = target if kept is None else np.where(kept, target, 0)
         classes = scores.shape[-1]
-        if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-            wrong = labels.min() if labels.min() < 0 else labels.max()
-            raise DataError(
-                f"TopKAccuracy met the label {wrong} in field {self._target!r}; allowed: 0 to "
-                f"{classes - 1}"
-            )
+        check_labels("TopKAccuracy", self._target, labels, classes)
         own = np.take_along_axis(scores, labels[..., None], axis=-1)
-        # Counting who is behind, not who is ahead, makes a NaN score of the true class wrong.
-        ties = (scores == own) & (np.arange(classes) >= labels[..., None])
-        right = ((scores < own) | ties).sum(axis=-1) > classes - self._k
-        if kept is None:
-            return sample_sums(right)
-        return sample_sums(right & kept)[0], sample_sums(kept)[0]
+        ties = (scores == own) & (np.arange(classes) < labels[..., None])
+        right: NDArray[Any] = ((scores > own) | ties).sum(axis=-1) < self._k
+        greatest = scores.max(axis=-1)  # NaN where any of them is
+        if np.isnan(greatest).any():
+            right = np.where(np.isnan(greatest), np.nan, right)
+        return kept_sums(right, kept)
 
     def result(self, mean: float) -> float:
         """The share itself."""

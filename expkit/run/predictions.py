@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
+from zlib import crc32
 
 from expkit.core.collective import Collective
 from expkit.core.errors import PredictionError
@@ -22,6 +23,7 @@ from expkit.run.atomic import sync_directory, temporary_sibling
 from expkit.run.strict_json import encode_line
 
 _BUFFER_BYTES = 1 << 20
+_LONGEST_NAME = 160  # bytes of a set's name; a file has 255 in all
 _BEFORE_INDEX = len(b'{"index":')
 
 
@@ -50,8 +52,14 @@ def write_predictions(predictor: Predictor, directory: Path) -> dict[str, int]:
 
 
 def file_of(name: str) -> str:
-    """The file of a set; what has no place in a file's name stands in it as in an address."""
+    """The file of a set; what has no place in a file's name stands in it as in an address.
+
+    Of a name that is too long for a file the beginning is there, and a checksum.
+    """
     part = re.sub(r"[^\w.+-]", lambda match: quote(match[0], safe=""), name)
+    encoded = part.encode()
+    if len(encoded) > _LONGEST_NAME:
+        part = f"{encoded[:_LONGEST_NAME].decode(errors='ignore')}-{crc32(encoded):08x}"
     return f"predictions-{part}.jsonl" if name else "predictions.jsonl"
 
 

@@ -118,6 +118,26 @@ def test_what_a_name_really_is_decides(target, home):
     assert f"{target} is {home}, which may not be a target" in refusal(target)
 
 
+@pytest.mark.parametrize("module", ["torch.utils.data", "torch.utils.data.sampler"])
+@pytest.mark.parametrize("name", ["WeightedRandomSampler", "RandomSampler", "BatchSampler"])
+def test_samplers_of_torch_go_by_both_their_names(module, name):
+    sampler = pytest.importorskip("torch.utils.data.sampler")
+    assert locate(f"{module}.{name}", "sampler") is getattr(sampler, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("DataLoader", "torch.utils.data.dataloader.DataLoader"),
+        ("random_split", "torch.utils.data.dataset.random_split"),
+        ("TensorDataset", "torch.utils.data.dataset.TensorDataset"),
+    ],
+)
+def test_nothing_else_of_torchs_data_may_be_a_target(name, home):
+    pytest.importorskip("torch.utils.data")
+    assert f"is {home}, which may not be a target" in refusal(f"torch.utils.data.{name}")
+
+
 def test_error_inside_an_imported_module_is_shown(write):
     write("users_broken.py", "import nowhere_to_be_found\n")
     assert "users_broken can't be imported: ModuleNotFoundError: No module named" in refusal(

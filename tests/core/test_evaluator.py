@@ -7,7 +7,8 @@ from expkit.core.batch import Batch
 from expkit.core.binding import Binding
 from expkit.core.collective import SingleProcess
 from expkit.core.errors import DataError, StepError
-from expkit.core.evaluator import Evaluator, step_error
+from expkit.core.evaluator import Evaluator
+from expkit.core.failure import step_error
 from expkit.data import Data
 from expkit.losses import CrossEntropy
 from tests.cases.parts import Scripted, make_driver, make_mlp, samples

@@ -49,10 +49,10 @@ def test_scores_without_classes_are_refused():
         most_likely(np.zeros(4))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_of_scores_that_are_not_finite_the_probability_is_nan(bad):
+@pytest.mark.parametrize(("bad", "label"), [(math.nan, None), (math.inf, 1)])
+def test_of_scores_that_are_not_finite_the_probability_is_nan(bad, label):
     found = most_likely(np.float32([[0, bad, 1], [0, 0, 9]]))
-    assert found["label"].tolist() == [1, 2]
+    assert found["label"].tolist() == [label, 2]
     assert np.isnan(found["probability"]).tolist() == [True, False]
 
 
@@ -62,6 +62,12 @@ def test_a_logit_above_0_means_1(shape):
     assert found["label"].tolist() == [0, 0, 0, 1, 1]
     assert found["label"].dtype == np.int64
     assert found["probability"].tolist() == [0.0, 0.119203, 0.5, 0.880797, 1.0]
+
+
+def test_of_a_logit_that_is_nan_there_is_no_label():
+    found = yes_or_no(np.float32([math.nan, 2, math.inf]))
+    assert found["label"].tolist() == [None, 1, 1]
+    assert np.isnan(found["probability"]).tolist() == [True, False, False]
 
 
 def test_each_of_several_logits_has_its_own_label():

@@ -174,6 +174,40 @@ def test_as_many_ids_as_samples_are_needed():
         rows(LOGITS, one(3, id=["a", "b"]), loss=CrossEntropy())
 
 
+def test_identities_of_samples_that_are_read_one_by_one_lose_nothing():
+    for ids in ([1700000001.5, 2.25], [5, 2**63 + 1], [2**70, 1], [np.float64(0.1), 1], [2**62, 1]):
+        items = [{"x": 0, "id": each} for each in ids]
+        for source in (items, {"x": [0, 0], "id": ids}):
+            [batch] = Data(None, source).eval_loaders()[""].batches()
+            assert [row["id"] for row in rows(LOGITS[:2], batch)] == ids
+
+
+def test_an_identity_that_is_none_of_all_samples_is_left_out():
+    assert list(rows(LOGITS, one(3, id=None), loss=CrossEntropy())[0]) == [
+        "index",
+        "label",
+        "probability",
+    ]
+
+
+def test_scores_that_are_nan_have_no_label_and_the_line_stays_json():
+    scores = np.float32([[[math.nan, 0], [0, 1], [0, 0]]])
+    batch = one(1, y=np.array([[0, 1, -1]]))
+    line = encode_line(rows(scores, batch, loss=CrossEntropy(ignore_index=-1))[0])
+    assert json.loads(line) == {"index": 0, "label": [None, 1], "probability": ["NaN", 0.731059]}
+
+
+def test_names_of_sets_are_text():
+    loader = types.SimpleNamespace(batches=lambda: iter([one(3)]))
+    data = types.SimpleNamespace(eval_loaders=lambda **options: {1: loader, 2: loader})
+    predictor = Predictor(driver=Outputs({"output": LOGITS}), data=data)
+    assert predictor.sets == ("1", "2")
+    assert len(list(predictor.rows("1"))) == 3
+    data = types.SimpleNamespace(eval_loaders=lambda **options: {1: loader, "1": loader})
+    with pytest.raises(PredictionError, match="two sets have one name as text: 1, '1'"):
+        Predictor(driver=Outputs(), data=data)
+
+
 def test_samples_of_weight_0_are_left_out():
     found = rows(LOGITS, one(3, [1, 0, 1]), loss=CrossEntropy())
     assert [row["index"] for row in found] == [0, 2]

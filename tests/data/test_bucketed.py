@@ -53,6 +53,17 @@ def test_ranks_have_equally_many_batches_of_samples_of_like_length():
     assert [plan.layout(71).share for plan in ranks] == [3, 3]
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_step_lies_within_a_buckets_neighbours_on_any_number_of_ranks(world_size):
+    """With W times the samples in a step, a W-th of the batches keeps lengths as close."""
+    size = 7 * world_size
+    for number in (4, 4 // world_size):
+        sampler = Bucketed(lengths=np.arange(1000), batches_per_bucket=number)
+        steps = windows(sampler.bind(Counted(1000), 0, size), 2, size)
+        assert max(np.ptp(step) for step in steps) < number * size
+    assert number * size == 28
+
+
 def test_each_epoch_has_other_batches_in_another_order():
     sampler = thousand()
     one, other = windows(sampler, 0, 7), windows(sampler, 1, 7)

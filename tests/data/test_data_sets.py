@@ -77,8 +77,40 @@ def test_one_evaluation_set_has_the_empty_name_and_none_is_none():
 def test_data_without_a_training_set_evaluates_and_refuses_to_train():
     data = Data(None, X)
     assert sum(b.size for b in data.eval_loaders()[""].batches()) == 100
-    with pytest.raises(DataError, match="there is no training set"):
+    message = r"there is no training set: data\.source gave none"
+    with pytest.raises(DataError, match=message) as caught:
         data.train_loader()
+    assert "task=evaluate" in str(caught.value)
+    assert "task=predict" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["batch_size", "num_workers", "prefetch"])
+def test_counts_may_not_be_left_open(key):
+    with pytest.raises(ConfigError, match=rf"data\.{key}: is null; allowed: an integer  \(try: da"):
+        Data(X, **{key: None})
+
+
+class Told:
+    """Says that it has this length."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return {"x": index}
+
+
+@pytest.mark.parametrize("length", [-1, 2.5, None, "a"])
+def test_a_set_whose_length_is_none_is_named(length):
+    for what, sets in (("training", [Told(length)]), ("evaluation", [None, Told(length)])):
+        with pytest.raises(
+            DataError, match=f"the {what} set, of type Told, has no length: "
+        ) as caught:
+            Data(*sets)
+        assert "allowed: __len__ that gives the number of samples" in str(caught.value)
 
 
 def test_evaluation_batches_are_at_least_256_and_never_smaller_than_training_batches():

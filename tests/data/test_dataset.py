@@ -252,3 +252,19 @@ def test_tables_keep_a_format_of_their_own_and_take_a_collate_of_the_users():
     assert not as_dataset(table).draws
     own = as_dataset(table, lambda rows: {"sum": np.array([row["x"] + 1 for row in rows])})
     assert own.fetch(INDICES)["sum"].tolist() == [4, 2]
+
+
+def test_identities_in_tables_are_not_rounded():
+    datasets = pytest.importorskip("datasets")
+    ids = [1700000001.5, 1700000002.5, 1700000003.5]
+    data = as_dataset(datasets.Dataset.from_dict({"x": [0.1, 0.2, 0.3], "id": ids}))
+    fields = data.fetch(INDICES)
+    assert fields["id"] == [ids[2], ids[0]]
+    assert fields["x"].dtype == np.float32
+
+
+def test_integers_of_a_list_that_int64_cannot_hold_are_refused_but_as_identities():
+    with pytest.raises(DataError, match="field 'x' holds the integer 9223372036854775808"):
+        ArrayDataset({"x": [2**63, 1]})
+    assert ArrayDataset({"id": [2**63, 1, 5]}).fetch(INDICES)["id"] == [5, 2**63]
+    assert ArrayDataset({"id": [7, 8, 9]}).fetch(INDICES)["id"].dtype == np.int64

@@ -129,6 +129,28 @@ def test_wrong_padding_and_names_are_refused():
         ArrayDataset({"x": Ragged.of(ROWS), "y": [1]})
 
 
+def test_what_would_be_lost_or_changed_is_refused():
+    with pytest.raises(DataError, match="'x' and 'z' are to have one mask, 'm'"):
+        ArrayDataset({n: Ragged.of(ROWS, {"mask": "m"}) for n in ("x", "z")})
+    with pytest.raises(DataError, match=r"padded with 0\.5, which its type int64 cannot hold"):
+        Ragged.of(ROWS, {"value": 0.5}, dtype=np.int64)
+    with pytest.raises(
+        DataError, match=r"padded with -1, .*uint8.*allowed: an integer from 0 to 2"
+    ):
+        Ragged(np.zeros(3, np.uint8), [0, 3], Pad(-1))
+    for rows in ([[1.5], [3]], [[1], [300]], [[-1], [2]], [[float("nan")], [1]]):
+        with pytest.raises(DataError, match=r"a ragged column holds .*, which uint8 cannot hold"):
+            Ragged.of(rows, dtype=np.uint8)
+    with pytest.raises(DataError, match=r"holds 1e.300, which float32 cannot hold"):
+        Ragged.of([np.array([1e300])], dtype=np.float32)
+    with pytest.raises(
+        DataError, match="row 1 of a ragged column holds the integer 92233720368547"
+    ):
+        Ragged.of([[1], [2**63, 1]])
+    assert Ragged.of([[1.0], [255]], dtype=np.uint8).values.tolist() == [1, 255]
+    assert Ragged.of([[0.1]], dtype=np.float16).values.dtype == np.float16
+
+
 def test_reading_makes_no_loop_over_rows():
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 60, 200_000)

@@ -171,7 +171,7 @@ def test_reuters_has_8_classes_and_a_vocabulary_of_its_training_set():
 
 @needs_reviews
 def test_reviews_are_taken_once_and_not_where_they_stand_in_both_classes():
-    splits = sources.shop_reviews(max_length=3000)
+    splits = sources.shop_reviews(max_length=3000, vocab_size=4000, pairs=False)
     counts = [np.bincount(part["y"]).tolist() for part in (splits.train, splits.eval)]
     assert counts == [[7225, 6665], [1806, 1667]]
     assert splits.train["x"].values.max() == 3999
@@ -180,6 +180,10 @@ def test_reviews_are_taken_once_and_not_where_they_stand_in_both_classes():
     rows = [as_data(splits).eval[""].fetch(np.array([i]))["x"] for i in range(3473)]
     known = [row.tobytes() for row in rows if text.UNKNOWN_ID not in row]
     assert len(set(known)) == len(known) > 3000
+
+
+def test_characters_are_followed_by_the_pair_that_they_begin():
+    assert text.with_pairs("很好!") == ["很", "很好", "好", "好!", "!", "! "]
 
 
 @pytest.mark.parametrize("source", [sources.reuters, sources.shop_reviews])

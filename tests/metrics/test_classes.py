@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expkit.core.errors import ConfigError, DataError
+from expkit.core.monitor import Monitor
 from expkit.metrics import Accuracy, ConfusionMatrix, PrecisionRecallF1, TopKAccuracy
 
 with warnings.catch_warnings():
@@ -201,9 +202,70 @@ def test_of_equal_scores_the_lower_class_wins(feed):
         assert feed(TopKAccuracy(k), scores, labels).compute()[""] == pytest.approx(k / 3)
 
 
-def test_a_nan_score_is_never_among_the_best(feed):
-    scores = np.array([[np.nan, 1.0, 2.0]])
-    assert feed(TopKAccuracy(2), scores, np.array([0])).compute()[""] == 0.0
+AVERAGES = ("macro", "micro", "weighted", "none")
+KINDS_OF_TWO = {  # over scores of at least two classes
+    "accuracy": Accuracy,
+    "top_k": lambda **options: TopKAccuracy(2, **options),
+    **{
+        f"f1_{each}": lambda average=each, **options: PrecisionRecallF1(average, **options)
+        for each in AVERAGES
+    },
+}
+
+
+@pytest.mark.parametrize("make", KINDS_OF_TWO.values(), ids=KINDS_OF_TWO)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_nan_score_makes_the_metric_nan_whatever_comes_after(make, place, feed):
+    scores = np.eye(3, dtype=np.float32)[[0, 1, 0, 1, 2]]
+    scores[1, place] = np.nan
+    got = feed(make(), scores, np.array([0, 1, 0, 1, 2]), cuts=[1, 2, 4]).compute()
+    assert np.isnan(list(got.values())).all()
+
+
+@pytest.mark.parametrize("make", KINDS_OF_TWO.values(), ids=KINDS_OF_TWO)
+def test_a_nan_score_of_an_ignored_token_does_not_count(make, feed):
+    scores = np.eye(3)[[[0, 1, 2], [0, 1, 1]]]
+    labels = np.array([[0, 1, -1], [0, 1, 1]])
+    finite = feed(make(ignore_index=-1), scores, labels).compute()
+    scores[0, 2] = np.nan
+    assert feed(make(ignore_index=-1), scores, labels).compute() == finite
+
+
+@pytest.mark.parametrize("average", ["macro", "binary"])
+def test_one_logit_that_is_nan_makes_the_metric_nan(average, feed):
+    logits, labels = np.array([1.0, np.nan, -1.0]), np.array([1, 0, 0])
+    for output in (logits, logits[:, None]):
+        assert np.isnan(feed(Accuracy(), output, labels).compute()[""])
+        numbers = feed(PrecisionRecallF1(average), output, labels).compute()
+        assert np.isnan(list(numbers.values())).all()
+
+
+def test_a_position_for_which_no_label_is_predicted_makes_the_metric_nan(feed):
+    predicted, labels = np.array([[0, -1, 1]]), np.array([[0, 1, 1]])
+    for make in (Accuracy, PrecisionRecallF1):
+        assert np.isnan(feed(make(), predicted, labels).compute()[""])
+        ignored = np.array([[0, -1, 1]])
+        assert feed(make(ignore_index=-1), predicted, ignored).compute()[""] == 1.0
+    matrix = feed(ConfusionMatrix(), predicted, labels).matrix
+    np.testing.assert_array_equal(matrix, [[1, 0], [np.nan, np.nan]])
+
+
+def test_a_nan_score_makes_the_row_of_its_label_nan_in_the_confusion_matrix(feed):
+    scores = np.eye(3)[[0, 1, 2, 1]]
+    scores[1] = np.nan
+    labels, cuts = np.array([0, 1, 2, 1]), [2]
+    for metric in (ConfusionMatrix(), ConfusionMatrix(num_classes=3)):
+        matrix = feed(metric, scores, labels, cuts=cuts).matrix
+        np.testing.assert_array_equal(matrix, [[1, 0, 0], [np.nan] * 3, [0, 0, 1]])
+        assert np.isnan(metric.compute()["1/2"])
+
+
+def test_a_nan_score_is_never_the_best(feed):
+    got = feed(Accuracy(), np.full((3, 2), np.nan), np.zeros(3, np.int64)).compute()[""]
+    monitor = Monitor.parse("accuracy")
+    score = monitor.score({"accuracy": got})
+    assert not monitor.better(score, None)
+    assert monitor.better(monitor.score({"accuracy": 0.0}), score)
 
 
 def test_top_k_leaves_ignored_tokens_out(feed):
@@ -242,7 +304,25 @@ def test_labels_of_another_shape_are_refused_with_both_shapes(make):
 def test_a_label_beyond_the_given_classes_is_refused(make, feed):
     with pytest.raises(DataError, match=r"label 3; allowed by num_classes=3: 0 to 2"):
         feed(make(num_classes=3), np.array([0, 1]), np.array([0, 3]))
-    with pytest.raises(DataError, match=r"label -1; .*ignore_index=-1"):
+
+
+@pytest.mark.parametrize("make", [Accuracy, ConfusionMatrix, PrecisionRecallF1, TopKAccuracy])
+@pytest.mark.parametrize("label", [-1, 7])
+def test_a_label_that_is_none_of_the_classes_of_the_scores_is_refused(make, label, feed):
+    expected = rf"{make.__name__} met the label {label} in field 'y'; allowed: 0 to 5; .*"
+    scores, labels = np.eye(6), np.array([0, 1, 2, 3, 4, label])
+    with pytest.raises(DataError, match=expected + rf"metrics\.<name>\.ignore_index={label}$"):
+        feed(make(), scores, labels)
+    feed(make(ignore_index=label), scores, labels)
+
+
+@pytest.mark.parametrize("make", [Accuracy, ConfusionMatrix, PrecisionRecallF1])
+def test_one_logit_or_predicted_labels_allow_the_labels_that_they_can_mean(make, feed):
+    labels = np.array([0, 2])
+    with pytest.raises(DataError, match=r"label 2 in field 'y'; allowed: 0 to 1;"):
+        feed(make(), np.array([-0.5, 0.5]), labels)
+    feed(make(), np.array([0, 1]), labels)
+    with pytest.raises(DataError, match=r"label -1 in field 'y'; allowed: 0 and above;"):
         feed(make(), np.array([0, 1]), np.array([0, -1]))
 
 

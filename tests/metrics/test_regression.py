@@ -100,6 +100,17 @@ def test_padding_does_not_count_whatever_it_holds(kind, feed):
 
 
 @pytest.mark.parametrize("kind", PEERS)
+@pytest.mark.parametrize("target", [[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]])
+@pytest.mark.parametrize("where", ["output", "target"])
+def test_one_nan_makes_the_metric_nan_whatever_comes_after(kind, target, where, feed):
+    arrays = {"output": np.ones((3, 2)), "target": np.column_stack([target, target])}
+    arrays[where][1, 0] = np.nan
+    for cuts in ([], [1], [1, 2]):
+        got = feed(kind(), arrays["output"], arrays["target"], cuts=cuts).compute()[""]
+        assert np.isnan(got)
+
+
+@pytest.mark.parametrize("kind", PEERS)
 @pytest.mark.parametrize("shapes", [((4, 1), (4,)), ((4,), (4, 1)), ((4, 1), (4, 1)), ((4,), (4,))])
 def test_a_last_axis_of_one_is_dropped_and_not_broadcast(kind, shapes, feed):
     predictions, targets = np.array([1.0, 2.0, 3.0, 5.0]), np.array([1.0, 2.0, 4.0, 4.0])

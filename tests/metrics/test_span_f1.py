@@ -143,6 +143,20 @@ def test_without_tags_nothing_is_reported(feed):
     assert feed(SpanF1(), np.zeros((1, 2), int), np.array([[5, -1]])).compute() == {}
 
 
+def test_one_unknown_tag_makes_all_numbers_nan_unless_it_does_not_count(feed):
+    true = ids(BIO, "B-PER I-PER O", "B-PER O O")
+    scores = np.eye(5)[true]
+    scores[0, 1, 3] = np.nan
+    got = feed(SpanF1(BIO, per_type=True), scores, true, cuts=[1]).compute()
+    assert np.isnan(list(got.values())).all()
+    tagged = np.where(np.isnan(scores).any(2), -1, true)
+    assert np.isnan(feed(SpanF1(BIO), tagged, true).compute()[""])
+    true[0, 1] = -1
+    assert feed(SpanF1(BIO, ignore_index=-1), scores, true).compute()[""] == 1.0
+    weights = np.array([0, 1], np.float32)
+    assert feed(SpanF1(BIO), scores, true, weights).compute()[""] == 1.0
+
+
 def test_a_tag_beyond_the_names_is_refused(feed):
     with pytest.raises(DataError, match=r"tag id 5 in field 'y'; allowed by its 5 tags: 0 to 4"):
         feed(SpanF1(BIO), np.array([[0]]), np.array([[5]]))

@@ -226,6 +226,44 @@ def test_nothing_to_read_gives_a_loss_of_zero(kind):
     weights, scores, keep, known, _ = case(3, [2])
     one = kind(weights)
     assert losses(one, scores[:, :0], keep[:, :0], known[:, :0]).tolist() == [0.0]
+    found = decoded(one, scores[:, :0], keep[:, :0])
+    assert (found.shape, found.dtype) == ((1, 0), np.int64)
+
+
+@pytest.mark.parametrize("place", [(1, 0, 2), (1, 1, 0), (1, 3, 1)])
+def test_a_sequence_with_a_nan_among_its_scores_has_no_tags(kind, place):
+    weights, scores, keep, _, _ = case(3, [4, 4, 2])
+    expected = decoded(kind(weights), scores, keep)
+    expected[1] = -1
+    scores[place] = np.nan
+    scores[2, 3] = np.nan  # padding
+    np.testing.assert_array_equal(decoded(kind(weights), scores, keep), expected)
+
+
+@pytest.mark.parametrize("factor", [1e4, 3e4, 1e6])
+@pytest.mark.parametrize("labels", ["known", "partly"])
+def test_a_right_tag_may_be_as_unlikely_as_scores_allow(kind, factor, labels):
+    lengths = [5, 3, 1]
+    weights, scores, keep, known, partly = case(3, lengths)
+    scores = np.round(scores * factor)
+    tags = known if labels == "known" else partly
+    one = kind(weights)
+    rows = zip(scores, tags, lengths, strict=True)
+    expected = [loss_of(weights, *row) for row in rows]
+    assert max(expected) > factor
+    np.testing.assert_allclose(losses(one, scores, keep, tags), expected, rtol=1e-6, atol=1e-6)
+    # Scores this far apart leave no doubt about the tag that each of the two sums consists of.
+    found = gradients(one, scores, keep, tags)
+    ways = np.zeros_like(scores)
+    for row, (one_row, right, length) in enumerate(zip(scores, tags, lengths, strict=True)):
+        by_sequence = all_scores(weights, one_row, length)
+        fits = [s for s in by_sequence if all(r in (-1, t) for r, t in zip(right, s, strict=False))]
+        for sequences, sign in ((by_sequence, 1), (fits, -1)):
+            best = max(sequences, key=lambda s, each=by_sequence: each[s])
+            ways[row, np.arange(length), best] += sign
+    np.testing.assert_allclose(found["scores"], ways, atol=1e-6)
+    for value in found.values():
+        assert np.isfinite(value).all()
 
 
 def test_long_sequences_with_large_scores_stay_exact(kind):

@@ -310,6 +310,16 @@ def test_kernels_of_an_lstm_are_uniform_within_the_bound_of_its_state():
 
 
 @both_models
+def test_a_diverged_model_predicts_no_tags(framework, name):
+    model = make(framework, name)
+    weights = dict(model.named_parameters())["output.scores.bias"]
+    weights.detach()[:] = tensor(framework, np.array([0.0, np.nan, 0.0], np.float32))
+    found = evaluate(framework, model)["output"]
+    assert found.shape == KEEP.shape
+    assert (found == -1).all()
+
+
+@both_models
 def test_dropout_acts_in_training_only(framework, name):
     model, plain = make(framework, name, dropout=0.5), make(framework, name)
     model.train()

@@ -82,6 +82,16 @@ def test_the_name_of_a_set_is_that_of_its_file_as_far_as_it_can_be(name, file):
     assert file_of(name) == file
 
 
+def test_a_name_that_is_too_long_for_a_file_is_shortened(tmp_path):
+    names = ["é" * 300, "é" * 299 + "x", "a" * 160, "b" * 161]
+    found = [file_of(name) for name in names]
+    assert len(set(found)) == 4
+    assert found[0].startswith("predictions-" + "é" * 80 + "-")
+    assert found[2] == f"predictions-{'a' * 160}.jsonl"
+    counts = write_predictions(Scripted({name: [row(0)] for name in names}), tmp_path)
+    assert files(tmp_path) == sorted(counts) == sorted(found)
+
+
 def test_lines_are_json_whatever_they_hold(tmp_path):
     odd = [row(0, id="名\n\u2028\ud800", x=float("nan")), row(1, id="é", x=[float("-inf"), None])]
     write_predictions(Scripted({"": odd}), tmp_path)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from expkit.core.errors import DataError
+from expkit.data.own.hugging_face import is_split
 
 _FRAMEWORKS = ("torch", "torchdata", "paddle")
 _THREAD = "(_thread_loop)"
 """How the names of threads end that pass on what Paddle's workers read."""
 _THREAD_ENDS_S = 5.0
+
+# A StatefulDataLoader calls what torch has deprecated, and nobody who has one can help it.
+warnings.filterwarnings("ignore", "'set_vital' is deprecated", UserWarning)
 
 
 def is_loader(value: Any) -> bool:
@@ -104,11 +110,6 @@ def replicas_of(loader: Any, rank: int, world_size: int, what: str) -> int:
             )
         return world_size
     return 1
-
-
-def is_split(dataset: Any) -> bool:
-    """Whether it is a Hugging Face stream of which each node has a part."""
-    return getattr(dataset, "_distributed", None) is not None
 
 
 def _replicas(part: Any) -> int:
@@ -200,13 +201,19 @@ def _errors_kept_by_threads() -> Iterator[None]:
 
 
 def _new_iterator(loader: Any) -> Any:
-    """An iterator of its own, whose workers never see Ctrl-C: it is their parent that ends them."""
+    """An iterator of its own, whose workers never see Ctrl-C: it is their parent that ends them.
+
+    Nor do they collect garbage of their parent's: the iterator of Paddle's loader that is done with
+    waits, when it is freed, for threads that a forked process does not have.
+    """
     if keeps_workers(loader):
         loader._iterator = None  # which somebody may be reading
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    gc.freeze()
     try:
         return iter(loader)
     finally:
+        gc.unfreeze()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from expkit.core.errors import DataError, ExpkitError
 from expkit.core.seeding import derive_seed
+from expkit.data.own.hugging_face import check_seeded, has_shuffle_buffer, is_of_hugging_face
 from expkit.data.own.state import from_plain, to_plain
 from expkit.data.randomness import begin_sample, reading, seeds_at
 
 _AT_ITS_BEGINNING = -1
-_SHUFFLE_BUFFER = "BufferShuffledExamplesIterable"
 
 
 @final
@@ -38,7 +38,7 @@ class Source:
         convert: what is made of each that it gives.
 
     Raises:
-        DataError: it can be read only once.
+        DataError: it can be read only once, or is shuffled without a seed.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class Source:
         self._parts = (iterable, *parts)
         self._read = read or _iterator
         self._pass: Pass | None = None
-        self._loses_samples = any(_has_shuffle_buffer(part) for part in self._parts)
+        for part in self._parts:
+            check_seeded(part, what)
+        self._loses_samples = any(has_shuffle_buffer(part) for part in self._parts)
 
     def begin(self, seed: int, epoch: int, position: int = 0, state: Any = None) -> Pass:
         """Begin to read an epoch.
@@ -101,7 +103,7 @@ class Source:
 
         A stream of Hugging Face's would go on from a state whenever it comes to that epoch.
         """
-        if _is_of_hugging_face(self._iterable):
+        if is_of_hugging_face(self._iterable):
             self._iterable.load_state_dict({})
 
 
@@ -168,7 +170,12 @@ class Pass:
         """Where it stands, as arrays and JSON values; None where it cannot tell exactly."""
         if self._keeper is None:
             return None
-        return to_plain(self._keeper.state_dict(), self._source.what)
+        try:
+            state = self._keeper.state_dict()
+        except Exception as error:
+            message = f"{self._source.what} cannot say where it stands: state_dict() failed: "
+            raise DataError(f"{message}{type(error).__name__}: {error}") from error
+        return to_plain(state, self._source.what)
 
     def close(self) -> None:
         """Read no more."""
@@ -211,19 +218,3 @@ def _iterator(iterable: Any) -> Iterator[Any]:
 def has_state(value: Any) -> bool:
     """Whether it can be brought back to where it stood."""
     return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
-
-
-def _is_of_hugging_face(value: Any) -> bool:
-    return type(value).__module__.startswith("datasets.") and has_state(value)
-
-
-def _has_shuffle_buffer(value: Any) -> bool:
-    """Whether it is a Hugging Face stream with samples in a buffer, which its state leaves out."""
-    parts = [getattr(value, "_ex_iterable", None)] if _is_of_hugging_face(value) else []
-    while parts:
-        part = parts.pop()
-        if type(part).__name__ == _SHUFFLE_BUFFER:
-            return True
-        inner = [getattr(part, "ex_iterable", None), *getattr(part, "ex_iterables", ())]
-        parts += [each for each in inner if each is not None]
-    return False

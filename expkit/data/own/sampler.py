@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Collection
 from typing import Any, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.core.seeding import derive_seed
 from expkit.data.dataset import Dataset
 from expkit.data.own.frameworks import chain_of, is_of_framework, length_of, replicas
+from expkit.data.own.given import as_given
 from expkit.data.own.passes import begin_epoch
 from expkit.data.randomness import seeded
 from expkit.data.sampler import Random, Sampler
@@ -35,8 +37,9 @@ class OwnSampler(Sampler):
     turn, from a copy of what was given, so that its order is a function of seed and epoch too.
 
     Args:
-        sampler: the iterable, or a function that makes it (``_partial_: true``); that gets the data
-            set where it wants a ``data_source`` or ``dataset`` and has none.
+        sampler: the iterable, or a function that makes it (``_partial_: true``); that gets the
+            training set, as `as_given` has it, where it wants a ``data_source`` or ``dataset`` and
+            has none. What it takes its indices from, its ``sampler``, may be such a function too.
 
     Raises:
         ConfigError: it is neither.
@@ -53,7 +56,7 @@ class OwnSampler(Sampler):
 
     def prepare(self, dataset: Dataset, seed: int, step_size: int) -> None:  # noqa: ARG002
         """Draw the first epoch."""
-        self._dataset = dataset
+        self._dataset, self._source = dataset, as_given(dataset)
         self._seed = seed
         self._begin()
         self._go_to(0)
@@ -94,9 +97,16 @@ class OwnSampler(Sampler):
     def _begin(self) -> None:
         """Have a sampler that has drawn nothing."""
         if _is_iterable(self._given):
-            self._sampler = self._given if is_of_framework(self._given) else self._copy()
+            whole = self._with_parts(self._given)
+            self._sampler = whole if is_of_framework(whole) else self._copy(whole)
         else:
-            self._sampler = self._made()
+            self._sampler = self._made(self._given)
+        if not _is_iterable(self._sampler):
+            message = (
+                f"{_described(self._given)} gave {self._sampler!r}; allowed: an iterable of "
+                "indices, or of lists of them"
+            )
+            raise ConfigError([Problem("sampler", message, "sampler=random")])
         number = replicas(self._sampler)
         if number > 1:
             message = (
@@ -106,27 +116,47 @@ class OwnSampler(Sampler):
             raise ConfigError([Problem("sampler", message, "sampler=random")])
         self._epoch = -1
 
-    def _made(self) -> Any:
-        names = inspect.signature(self._given).parameters
-        bound = getattr(self._given, "keywords", {})
-        wanted = () if "sampler" in bound else _HOLD_DATA
-        data = {name: self._dataset for name in wanted if name in names and name not in bound}
+    def _made(self, function: Any) -> Any:
+        """What a function makes, and before that what it is to take its indices from."""
+        names = _parameters(function)
+        bound = dict(getattr(function, "keywords", {}))
+        data = {}
+        if "sampler" in bound:
+            data["sampler"] = self._part(bound["sampler"])
+        else:
+            wanted = [name for name in _HOLD_DATA if name in names and name not in bound]
+            data = dict.fromkeys(wanted, self._source)
         try:
-            return self._given(**data)
+            return function(**data)
         except Exception as error:
             message = f"cannot be made: {type(error).__name__}: {error}"
             raise ConfigError([Problem("sampler", message)]) from error
 
-    def _copy(self) -> Any:
+    def _with_parts(self, sampler: Any) -> Any:
+        """The sampler, with what it takes its indices from made where that is a function."""
+        inner = getattr(sampler, "sampler", None)
+        part = None if inner is None else self._part(inner)
+        if part is inner:
+            return sampler
+        whole = copy.copy(sampler)
+        whole.sampler = part
+        return whole
+
+    def _part(self, inner: Any) -> Any:
+        """What a sampler takes its indices from, made where it is a function."""
+        is_made = _is_iterable(inner) or not callable(inner)
+        return self._with_parts(inner) if is_made else self._made(inner)
+
+    def _copy(self, sampler: Any) -> Any:
         """A copy that shares the data set, which a sampler may hold."""
-        held = [self._dataset, getattr(self._dataset, "items", None)]
-        held += [getattr(self._given, name, None) for name in _HOLD_DATA]
+        held = [self._dataset, self._source]
+        held += [getattr(sampler, name, None) for name in _HOLD_DATA]
         shared = {id(each): each for each in held if each is not None}
         try:
-            return copy.deepcopy(self._given, shared)
+            return copy.deepcopy(sampler, shared)
         except Exception as error:
             message = (
-                f"{type(self._given).__name__} cannot be copied ({type(error).__name__}: {error}), "
+                f"{type(sampler).__name__} cannot be copied ({type(error).__name__}: {error}), "
                 "so its order would depend on what was asked before; allowed: the function that "
                 "makes it (in a config: _partial_: true)"
             )
@@ -184,6 +214,19 @@ def as_sampler(given: Any) -> Sampler:
 def _is_iterable(value: Any) -> bool:
     """Whether it can be iterated over; a class cannot, whatever its objects can."""
     return hasattr(type(value), "__iter__")
+
+
+def _described(function: Any) -> str:
+    """Its name, or that of what a partial calls."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _parameters(function: Any) -> Collection[str]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some built-in functions have none
+        return ()
 
 
 def _is_batch(value: Any) -> bool:

@@ -27,7 +27,13 @@ def to_plain(value: Any, of: str) -> Any:
     Raises:
         DataError: it holds something else; names the place.
     """
-    return _plain(value, f"the state of {of}")
+    try:
+        return _plain(value, f"the state of {of}")
+    except RecursionError as error:
+        raise DataError(
+            f"the state of {of} holds itself, or is nested too deeply for a checkpoint; allowed: "
+            "dicts and lists that end"
+        ) from error
 
 
 def from_plain(plain: Any) -> Any:

@@ -11,7 +11,7 @@ from expkit.core.batch import Batch, Indices, Window
 from expkit.core.errors import DataError
 from expkit.data.collate import Collate
 from expkit.data.dataset import CollateFunction
-from expkit.data.own.frameworks import is_split
+from expkit.data.own.hugging_face import is_split
 from expkit.data.own.pass_loader import PassLoader, PassShardLoader
 from expkit.data.own.passes import Source, has_state
 from expkit.data.plan import layout_of, padding_weights, share_of, step_size

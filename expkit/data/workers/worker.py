@@ -21,11 +21,16 @@ from expkit.data.dataset import Dataset
 from expkit.data.randomness import Habits
 from expkit.data.reading import Request, read
 from expkit.data.workers.channel import Channel, Packet
+from expkit.data.workers.children import let_stop_signals_pass
 from expkit.launch.kin import die_with_parent, is_halted
 from expkit.launch.signals import STOP_SIGNALS
 
 _LOOK_S = 2.0  # between two looks whether a worker that does not answer is halted
 _PATIENCE_S = 1.0  # with one that has closed its connection
+_USUAL_REASONS = {
+    signal.SIGKILL: " (is the memory full?)",
+    signal.SIGBUS: " (has a memory-mapped file become shorter?)",
+}
 
 
 @final
@@ -182,8 +187,8 @@ class Worker:
 def _fate(exit_code: int) -> str:
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
-    reason = " (is the memory full?)" if exit_code == -signal.SIGKILL else ""
-    return f"was ended by {signal.Signals(-exit_code).name}{reason}"
+    number = signal.Signals(-exit_code)
+    return f"was ended by {number.name}{_USUAL_REASONS.get(number, '')}"
 
 
 def _fork() -> int:
@@ -197,8 +202,7 @@ def _fork() -> int:
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            for number in STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
+            let_stop_signals_pass()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
@@ -231,14 +235,16 @@ def _serve(channel: Channel, datasets: Sequence[Dataset]) -> NoReturn:
     habits = [Habits() for _ in datasets]
     while True:
         number, indices, seeds = channel.receive()
+        done = "read"
         try:
             fields = read(datasets[number], indices, seeds, habits[number])
+            done = "handed over"
             packet = channel.pack((fields, None, None))
             del fields
         except ExpkitError as error:
             packet = _told(channel, error, error.__cause__)
-        except BaseException as error:
-            what = f"samples {indices[:16].tolist()} cannot be handed over by a worker"
+        except BaseException as error:  # a data set that exits, too
+            what = f"samples {indices[:16].tolist()} cannot be {done} by a worker"
             packet = _told(channel, DataError(f"{what}: {type(error).__name__}: {error}"), error)
         channel.send(packet)
 

@@ -100,6 +100,7 @@ class Linear(Layer):
 
     def forward(self, x: Array) -> Array:
         """Map (N, in) to (N, out)."""
+        # An evaluation has no backward: keeping its batches would only cost memory.
         self._x = x if self.training else None
         return np.asarray(x @ self.weight.value + self.bias.value)
 

@@ -34,6 +34,7 @@ class BiLstmLayer(nn.Layer):
         """
         ahead, _ = self.ahead(x)
         back, _ = self.back(paddle.take_along_axis(x, turned, 1))
+        # Turning is its own reverse: the same places bring the outputs back into order.
         return paddle.concat([ahead, paddle.take_along_axis(back, turned, 1)], 2)
 
 

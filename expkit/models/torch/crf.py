@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name everybody knows it by
-
-_EXCLUDED = -1e4
-"""Added to the score of a tag that is excluded: its probability then is 0 to the last bit."""
 
 
 @final
@@ -49,7 +47,7 @@ class LinearChainCrf(nn.Module):
         wrong = known.unsqueeze(2) & ~right
         with torch.autocast(scores.device.type, enabled=False):
             scores = at_least_float32(scores)
-            pair = torch.cat([scores, scores + wrong * _EXCLUDED])
+            pair = torch.cat([scores, scores.masked_fill(wrong, -math.inf)])
             total, likely = self._log_partition(pair, torch.cat([keep, keep])).chunk(2)
         return (total - likely).masked_fill(~keep.any(1), 0.0)
 
@@ -72,7 +70,12 @@ class LinearChainCrf(nn.Module):
     @torch.compiler.disable
     @torch.no_grad()
     def decode(self, scores: Tensor, keep: Tensor) -> Tensor:
-        """The likeliest tags of each sequence, (N, T), -1 at padding; arguments as in `forward`."""
+        """The likeliest tags of each sequence, (N, T); arguments as in `forward`.
+
+        -1 at padding, and in a sequence whose scores hold a NaN, of which no tags are likeliest.
+        """
+        if not scores.shape[1]:
+            return keep.long()
         scores = at_least_float32(scores)
         start, transitions, end = self._weights(scores.dtype)
         first, *rest = scores.unbind(1)
@@ -81,11 +84,14 @@ class LinearChainCrf(nn.Module):
             reached = (best[-1].unsqueeze(2) + transitions).amax(1)
             best.append(torch.where(keep[:, t, None], reached + present, best[-1]))
         # Which tag each best one came from is asked only along the way back: C in place of C * C.
-        tags = [(best[-1] + end).argmax(1)]
+        reached = best[-1] + end
+        tags = [reached.argmax(1)]
         for t in range(len(rest), 0, -1):
             origin = (best[t - 1] + transitions.T[tags[-1]]).argmax(1)
             tags.append(torch.where(keep[:, t], origin, tags[-1]))
-        return torch.stack(tags[::-1], 1).masked_fill(~keep, -1)
+        return torch.stack(tags[::-1], 1).masked_fill(
+            ~keep | reached.isnan().any(1, keepdim=True), -1
+        )
 
     def _weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         return self.start.to(dtype), self.transitions.to(dtype), self.end.to(dtype)

@@ -34,6 +34,7 @@ class BiLstmLayer(nn.Module):
         """
         ahead, _ = self.ahead(x)
         back, _ = self.back(torch.take_along_dim(x, turned, 1))
+        # Turning is its own reverse: the same places bring the outputs back into order.
         return torch.cat([ahead, torch.take_along_dim(back, turned, 1)], 2)
 
 

@@ -81,7 +81,8 @@ class TagOutput(nn.Module):
         outputs = {} if tags is None else self._loss(scores, keep, tags)
         if not self.training:
             if self.crf is None:
-                outputs["output"] = scores.argmax(2).masked_fill(~keep, -1)
+                unknown = ~keep | scores.isnan().any(2)
+                outputs["output"] = scores.argmax(2).masked_fill(unknown, -1)
             else:
                 outputs["output"] = self.crf.decode(scores, keep)
         return outputs
@@ -93,4 +94,5 @@ class TagOutput(nn.Module):
             loss = F.cross_entropy(scores.mT, right, ignore_index=-1, reduction="none")
             return {"loss": loss, "loss_weight": tagged}
         count = tagged.sum(1)
+        # A sequence without tags has the loss 0 and the weight 0; 0 / 0 would spread a NaN.
         return {"loss": self.crf(scores, keep, tags) / count.clamp(min=1), "loss_weight": count}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -172,6 +175,38 @@ def test_workers_do_not_hear_ctrl_c(framework):
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+class Collecting(Noisy):
+    def __getitem__(self, index):
+        gc.collect()
+        return {"x": index}
+
+
+class Threaded:
+    """Garbage that must not be freed in another process: whose threads are not there."""
+
+    def __init__(self, freed):
+        self.freed, self.itself, self.pid = freed, self, os.getpid()
+
+    def __del__(self):
+        if os.getpid() != self.pid:
+            self.freed.touch()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_workers_do_not_free_what_their_parent_has_left(framework, tmp_path):
+    """Paddle's iterator waits for its threads when it is freed: in a forked worker for ever."""
+    gc.collect()
+    gc.disable()
+    try:
+        Threaded(tmp_path / "freed")
+        loader = Data(make_loader(framework, Collecting(), num_workers=1)).train_loader()
+        assert len(list(loader.windows(0))) == 4
+    finally:
+        gc.enable()
+    assert not (tmp_path / "freed").exists()
+    assert gc.get_freeze_count() == 0
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_persistent_workers_begin_anew_and_that_is_said(framework, caplog):
     caplog.set_level("INFO", "expkit")
@@ -180,6 +215,20 @@ def test_persistent_workers_begin_anew_and_that_is_said(framework, caplog):
     pids = [rows(loader.windows(epoch), "pid")[0][0][0] for epoch in (0, 1)]
     assert pids[0] != pids[1]
     assert "the training set: persistent_workers is left out" in caplog.messages[0]
+
+
+def test_what_torchdata_calls_and_torch_deprecates_is_no_warning_of_a_run():
+    pytest.importorskip("torchdata.stateful_dataloader")
+    lines = (
+        "import warnings, expkit.data",
+        "from torchdata.stateful_dataloader import StatefulDataLoader",
+        "list(StatefulDataLoader([1, 2]))",
+        "warnings.warn('another')",
+    )
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "UserWarning: another" in done.stderr
+    assert "set_vital" not in done.stderr
 
 
 @pytest.mark.parametrize("framework", ["torch", "stateful"])

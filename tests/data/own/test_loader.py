@@ -203,8 +203,11 @@ def test_a_loader_that_can_be_read_once_only_is_refused():
     ],
 )
 def test_options_that_the_loader_decides_are_refused(options, key):
-    with pytest.raises(ConfigError, match=f"{key}: has no effect: the training set comes in ready"):
+    with pytest.raises(
+        ConfigError, match=f"{key}: has no effect: the training set comes in ready"
+    ) as caught:
         Data(OwnLoader(batches(2)), **options)
+    assert "allowed: to leave it out" in str(caught.value)
 
 
 def test_the_size_of_evaluation_batches_is_the_loaders():

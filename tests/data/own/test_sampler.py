@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from expkit.core.errors import ConfigError, DataError
-from expkit.data import Data, ItemDataset, OwnSampler, Sequential
+from expkit.data import ArrayDataset, Data, ItemDataset, OwnSampler, Ragged, Sequential
+from expkit.data.own.given import as_given
 
 
 def data(sampler, n=6, **options):
@@ -144,6 +145,74 @@ def test_a_function_gets_the_data_set_where_it_wants_one():
     assert order(functools.partial(wants, data_source="ab")) == [0, 1]
 
 
+def by_column(dataset):
+    return np.argsort(np.asarray(dataset["y"]), kind="stable").tolist()
+
+
+def by_sample(dataset):
+    return sorted(range(len(dataset)), key=lambda i: (dataset[i]["y"], i))
+
+
+ODD_LAST = [0, 2, 4, 1, 3, 5]
+ARRAYS = {"x": np.arange(6), "y": np.arange(6) % 2}
+SAMPLES = [{"x": i, "y": i % 2} for i in range(6)]
+
+
+def hugging_face():
+    return pytest.importorskip("datasets").Dataset.from_list(SAMPLES)
+
+
+def of_a_class():
+    class Samples(of_torch().Dataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, i):
+            return SAMPLES[i]
+
+    return Samples()
+
+
+@pytest.mark.parametrize(
+    ("made", "function"),
+    [
+        (lambda: ARRAYS, by_column),
+        (lambda: ARRAYS, by_sample),
+        (lambda: (ARRAYS["x"], ARRAYS["y"]), by_column),
+        (lambda: {"x": Ragged.of([[1]] * 6), "y": ARRAYS["y"]}, by_sample),
+        (lambda: SAMPLES, by_sample),
+        (lambda: ItemDataset(SAMPLES), by_sample),
+        (of_a_class, by_sample),
+        (hugging_face, by_column),
+        (hugging_face, by_sample),
+    ],
+)
+def test_a_function_works_on_the_set_that_its_user_knows(made, function):
+    loader = Data(made(), sampler=function).train_loader()
+    assert [i for w in loader.windows(0) for b in w.batches for i in b.indices] == ODD_LAST
+
+
+@pytest.mark.parametrize("samples", [SAMPLES, of_a_class])
+def test_a_function_gets_the_very_object(samples):
+    given = samples() if callable(samples) else samples
+
+    def is_given(dataset):
+        return range(len(dataset)) if dataset is given else []
+
+    assert len(list(Data(given, sampler=is_given).train_loader().windows(0))) == 1
+
+
+def test_columns_are_a_dict_that_counts_its_samples():
+    columns = as_given(ArrayDataset({**ARRAYS, "r": Ragged.of([[1] * n for n in range(6)])}))
+    assert len(columns) == len(list(columns)) == 6
+    assert "y" in columns
+    assert columns.keys() == ["x", "y", "r"]
+    assert [name for name, _ in columns.items()] == columns.keys()
+    assert [len(column) for column in columns.values()] == [6, 6, 6]
+    assert columns[3]["r"].tolist() == [1, 1, 1]
+    assert columns[np.array([1, 3])]["y"].tolist() == [1, 1]
+
+
 def test_a_data_set_that_a_sampler_holds_is_not_copied():
     class Uncopyable(list):
         def __deepcopy__(self, memo):
@@ -213,6 +282,12 @@ def test_a_sampler_that_fails_is_named():
 
     with pytest.raises(DataError, match="sampler Broken failed: ValueError: no dice"):
         order(Broken())
+
+
+@pytest.mark.parametrize(("given", "name"), [(lambda: 5, "<lambda>"), (int, "int")])
+def test_a_function_that_gives_no_sampler_is_named(given, name):
+    with pytest.raises(ConfigError, match=f"sampler: {name} gave {given()}; allowed: an iterable"):
+        order(given)
 
 
 def test_a_function_that_fails_is_named():
@@ -364,6 +439,27 @@ def test_a_generator_of_its_own_is_seeded():
     sampler = torch.utils.data.RandomSampler(range(50), generator=torch.Generator())
     assert order(sampler, 3, 50) == order(sampler, 3, 50)
     assert order(sampler, 3, 50) != order(sampler, 4, 50)
+
+
+@pytest.mark.parametrize("framework", [of_torch, of_paddle])
+def test_a_batch_sampler_may_be_told_how_to_make_what_it_asks(framework):
+    module = framework()
+    options = {"batch_size": 4, "drop_last": False}
+    inner = functools.partial(module.RandomSampler)
+    made = module.BatchSampler(sampler=module.RandomSampler(range(10)), **options)
+    deferred = functools.partial(module.BatchSampler, sampler=inner, **options)
+    assert batches(deferred, 1, 10) == batches(made, 1, 10) == batches(deferred, 1, 10)
+    assert data(deferred, 10).train_loader().steps_per_epoch == 3
+
+
+def test_a_batch_sampler_that_is_made_already_may_be_too():
+    module = of_torch()
+    given = module.BatchSampler(functools.partial(module.RandomSampler), 4, False)
+    made = module.BatchSampler(module.RandomSampler(range(10)), 4, False)
+    assert batches(given, 1, 10) == batches(made, 1, 10)
+    assert callable(given.sampler)
+    nested = module.BatchSampler(functools.partial(Private, 10), 4, False)
+    assert batches(nested, 2, 10) == batches(module.BatchSampler(Private(10), 4, False), 2, 10)
 
 
 @pytest.mark.parametrize("framework", [of_torch, of_paddle])

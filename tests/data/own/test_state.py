@@ -94,3 +94,10 @@ def test_what_a_checkpoint_cannot_hold_is_refused_by_its_place(state, place):
         to_plain(state, "the loader")
     assert place in str(caught.value)
     assert "allowed: dicts, lists" in str(caught.value)
+
+
+def test_a_state_that_holds_itself_is_refused():
+    state = {"buffer": []}
+    state["buffer"].append([state])
+    with pytest.raises(DataError, match="the state of the loader holds itself"):
+        to_plain(state, "the loader")

@@ -283,6 +283,17 @@ def test_a_state_of_another_step_is_not_taken():
     assert rows(loader.windows(1, 1))[0] == [[3, 4, 5]]
 
 
+def test_a_state_that_cannot_be_told_is_an_error_with_its_cause():
+    class Broken(Resumable):
+        def state_dict(self):
+            raise OSError("no disk")
+
+    loader = Data(Broken(10)).train_loader()
+    message = r"the training set cannot say where it stands: .* failed: OSError: no disk"
+    with pytest.raises(DataError, match=message):
+        list(loader.windows(0))
+
+
 def test_the_iterator_may_have_the_state():
     class Iterator:
         def __init__(self):

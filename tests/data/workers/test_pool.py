@@ -23,6 +23,8 @@ from expkit.data import Data, Sequential, as_dataset
 from expkit.data.reading import Request
 from expkit.data.workers.channel import _MAX_HELD
 from expkit.data.workers.pool import WorkerPool
+from expkit.data.workers.worker import _fate
+from expkit.launch.signals import STOP_SIGNALS
 
 
 class Pair(NamedTuple):
@@ -320,6 +322,17 @@ def test_errors_of_other_kinds_keep_kind_and_words(made):
         next(made(Refuses(4, 8), num_workers=1).train_loader().windows(0))
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_data_set_that_exits_is_an_error_that_names_the_samples(made, kind):
+    def leave():
+        raise kind(3)
+
+    _, error = fails_with(made(Act(leave), batch_size=4, sampler=Sequential(), num_workers=2))
+    expected = f"samples [12, 13, 14, 15] cannot be read by a worker: {kind.__name__}: 3"
+    assert str(error) == expected
+    assert "in leave" in str(error.__cause__)
+
+
 def test_data_that_cannot_be_handed_over_is_named(made):
     class Open(Rows):
         def fetch(self, indices):
@@ -356,6 +369,12 @@ def test_killed_worker_is_an_error_that_says_so(made, number):
     assert time.monotonic() - started < 5
 
 
+def test_the_usual_reason_of_an_end_is_told():
+    assert _fate(-signal.SIGKILL) == "was ended by SIGKILL (is the memory full?)"
+    assert _fate(-signal.SIGBUS).endswith("SIGBUS (has a memory-mapped file become shorter?)")
+    assert _fate(-signal.SIGTERM) == "was ended by SIGTERM"
+
+
 def test_worker_that_exits_is_an_error_that_says_so(made):
     _, error = fails_with(made(Act(lambda: os._exit(3)), batch_size=4, num_workers=1))
     assert "ended with exit code 3 when it was to read samples" in str(error)
@@ -382,9 +401,15 @@ def test_idle_worker_that_is_killed_is_an_error_in_the_next_epoch(made):
 
 def test_end_of_a_worker_is_seen_though_a_process_that_it_has_started_lives_on(made):
     def leave_a_child():
+        thread = threading.Thread(target=fork_one_that_stays)
+        thread.start()
+        thread.join()
+        os._exit(1)
+
+    def fork_one_that_stays():
         if os.fork() == 0:
             time.sleep(3)
-        os._exit(1)
+            os._exit(0)
 
     started = time.monotonic()
     _, error = fails_with(made(Act(leave_a_child), batch_size=4, num_workers=2))
@@ -421,6 +446,86 @@ def test_stop_signals_pass_the_workers_by(made):
             os.kill(pid, number)
     time.sleep(0.05)
     assert set(pids(loader.windows(1))) == workers
+
+
+def stop_a_program():
+    process = subprocess.Popen(["sleep", "30"])
+    process.terminate()
+    assert process.wait() == -signal.SIGTERM
+
+
+def square(number):
+    return number * number
+
+
+def compute_in_a_pool():
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(square, [2, 3]) == [4, 9]
+
+
+def stop_a_fork():
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    process.start()
+    time.sleep(0.05)
+    process.terminate()
+    process.join()
+    assert process.exitcode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("action", [stop_a_program, compute_in_a_pool, stop_a_fork])
+def test_processes_that_a_data_set_starts_can_be_ended(made, action):
+    started = time.monotonic()
+    data = made(Act(action), batch_size=4, num_workers=2)
+    [worker, *_] = pids(data.train_loader().windows(0))
+    for number in STOP_SIGNALS:
+        os.kill(worker, number)
+    assert worker in pids(data.train_loader().windows(1))
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGKILL])
+def test_forks_that_a_data_set_keeps_end_with_their_worker(made, number):
+    class Keeps(Rows):
+        pool = None
+
+        def fetch(self, indices):
+            if self.pool is None:
+                self.pool = multiprocessing.get_context("fork").Pool(2)
+            forks = self.pool.map(wait_and_tell, range(4))
+            rows = np.tile(sorted(set(forks))[:2], (len(indices), 1))
+            return {"forks": rows, "pid": np.full(len(indices), os.getpid())}
+
+    data = made(Keeps(8, 8), batch_size=4, num_workers=1)
+    [first, *_] = list(data.train_loader().windows(0))
+    forks = first.batches[0].fields["forks"][0].tolist()
+    assert all(map(is_alive, forks))
+    if number is not None:
+        os.kill(int(first.batches[0].fields["pid"][0]), number)
+    data.close()
+    wait_until(lambda: not any(map(is_alive, forks)), 5)
+
+
+def wait_and_tell(_):
+    time.sleep(0.02)
+    return os.getpid()
+
+
+def test_signals_that_were_ignored_stay_so_and_the_mask_is_the_one_before(made):
+    def told():
+        status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True)
+        assert read_mask(status.stdout, "SigIgn") & hangup == hangup
+        assert read_mask(status.stdout, "SigIgn") & terminate == 0
+        assert read_mask(status.stdout, "SigBlk") & (hangup | terminate) == 0
+
+    def read_mask(status, name):
+        return int(status.partition(f"{name}:")[2].split()[0], 16)
+
+    hangup, terminate = (1 << (number - 1) for number in (signal.SIGHUP, signal.SIGTERM))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert pids(made(Act(told), batch_size=4, num_workers=1).train_loader().windows(0))
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_worker_in_the_middle_of_a_long_read_is_ended(made):
