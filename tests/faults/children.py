@@ -24,6 +24,7 @@ from tests.faults.traps import RANK_VARIABLES, VARIABLE, WHERE, Trap
 from tests.launch.conftest import session_members
 
 ROOT = Path(__file__).parents[2]
+_LINGER_S = 5.0
 
 
 class Child:
@@ -160,10 +161,20 @@ class Launcher:
             os.chdir(here)
         if code != 0:
             raise RuntimeError(said.getvalue())
-        if threading.active_count() > 1 or len([*Path("/proc/self/task").iterdir()]) > 1:
+        if not _is_alone():
             message = "has threads, which its copies would lack: set OMP_NUM_THREADS=1"
             raise RuntimeError(f"this process {message}")
         gc.freeze()
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread; one that has ended may be listed a little longer."""
+    until = time.monotonic() + _LINGER_S
+    while threading.active_count() > 1 or len([*Path("/proc/self/task").iterdir()]) > 1:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def remembered(
