@@ -71,7 +71,7 @@ class CheckpointStore(Store):
         self._collection = Collection(self._root, self._retention)
         self.needs_copies = background
         self._writer: Writer = BackgroundWriter() if background else InlineWriter()
-        self._hasher = Worker("checkpoint-hasher")
+        self._hasher = Worker("checkpoint-hasher", threads=2)
         self._lost: Path | None = None  # what the last save was to be, where it failed
 
     # -- saving ------------------------------------------------------------------------------------
@@ -109,24 +109,34 @@ class CheckpointStore(Store):
         ranked = None if score is None or math.isnan(score) else float(score)
         info = CheckpointInfo(self._collection.path(step), step, epoch, numbers, ranked)
         origin = origin_of(state)
-        entries = self._checksums(parts)
+
+        def check() -> None:
+            check_weights(state.get("model", {}), step)
 
         def write() -> None:
-            check_weights(state.get("model", {}), step)
-            self._write(parts, entries, info, origin)
+            self._write(parts, self._checksums(parts, check), info, origin)
 
         self._writer.submit(write)
 
-    def _checksums(self, parts: Sequence[Part]) -> Callable[[], tuple[FileEntry, ...]]:
-        """Gives the lines of the manifest.
+    def _checksums(
+        self, parts: Sequence[Part], check: Callable[[], None]
+    ) -> Callable[[], tuple[FileEntry, ...]]:
+        """Gives the lines of the manifest, without which nothing counts, once the check has passed.
 
-        Who waits for the write wants them meanwhile; training that goes on wants the processor.
+        Who waits for the write wants both meanwhile; training that goes on wants the processor,
+        and to hear at once of what the check finds.
         """
+        if self.needs_copies:
+            check()
+            return lambda: tuple(part.entry() for part in parts)
+        checked = self._hasher.submit(check)
+        pending = [self._hasher.submit(part.entry) for part in parts]
 
-        def compute() -> tuple[FileEntry, ...]:
-            return tuple(part.entry() for part in parts)
+        def entries() -> tuple[FileEntry, ...]:
+            checked.result()
+            return tuple(each.result() for each in pending)
 
-        return compute if self.needs_copies else self._hasher.submit(compute).result
+        return entries
 
     def _write(
         self,

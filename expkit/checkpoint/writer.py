@@ -11,19 +11,20 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One thread that takes jobs in order; it is made for the first and again after `close`.
+    """Threads, one if not more, that take jobs in order; made for the first, and after `close`.
 
     Jobs that were submitted are done even where the interpreter ends meanwhile.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int = 1) -> None:
         self._name = name
+        self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Hand a job over."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name)
         return self._pool.submit(job)
 
     def close(self) -> None:
