@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from expkit.callbacks.refusal import refuse
-from expkit.core.batch import Batch, Indices
+from expkit.core.batch import Batch, Indices, listed
 from expkit.core.errors import NonFiniteLossError
 from expkit.core.events import Callback, Context
 from expkit.core.loss_term import LossTerm
@@ -73,7 +73,7 @@ class NanGuard(Callback):
             is_bad[:] = True
             prefix = f"gradient norm {norm:g}, "
         own = [
-            f"{prefix}loss {total / weight:g} on samples {_listed(samples)}"
+            f"{prefix}loss {total / weight:g} on samples {listed(samples)}"
             for (total, weight), samples, bad in zip(sums, indices, is_bad, strict=True)
             if bad
         ]
@@ -101,11 +101,6 @@ class NanGuard(Callback):
         """Take back what ``state`` gave."""
         self._num_skipped = int(state["num_skipped"])
         self._num_in_row = int(state["num_in_row"])
-
-
-def _listed(samples: Indices) -> str:
-    shown = ", ".join(map(str, samples[:16]))
-    return f"[{shown}{', ...' if len(samples) > 16 else ''}]"
 
 
 def _describe(context: Context, by_rank: list[list[str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+
+_SHOWN = 16
 
 
 class Batch:
@@ -93,6 +95,12 @@ class EvalLoader(Protocol):
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches, from the beginning; of samples that fill up, the weight is 0."""
+
+
+def listed(samples: Sequence[int] | Indices) -> str:
+    """The indices of a batch as an error shows them: the first of many."""
+    shown = ", ".join(map(str, samples[:_SHOWN]))
+    return f"[{shown}{', ...' if len(samples) > _SHOWN else ''}]"
 
 
 def map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:

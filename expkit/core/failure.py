@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from expkit.core.batch import Batch
+from expkit.core.batch import Batch, listed
 from expkit.core.driver import Driver
 from expkit.core.errors import DataError, StepError
 
@@ -15,8 +15,7 @@ from expkit.core.errors import DataError, StepError
 def step_error(what: str, batch: Batch, error: Exception) -> StepError:
     """An error of a step with the data-set indices of its micro-batch in it."""
     indices = batch.indices
-    shown = ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")
-    message = f"{what} on samples [{shown}] failed: {type(error).__name__}: {error}"
+    message = f"{what} on samples {listed(indices)} failed: {type(error).__name__}: {error}"
     if len(indices) == 1:
         message += " (a batch of one sample; data.drop_last=true leaves a short last batch out)"
     return StepError(message)

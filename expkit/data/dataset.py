@@ -9,7 +9,7 @@ from typing import Any, Protocol, final, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from expkit.core.batch import Indices
+from expkit.core.batch import Indices, listed
 from expkit.core.errors import ConfigError, DataError, Problem
 from expkit.data.collate import IDENTITY, Collate, as_array, field_names
 from expkit.data.ragged import Ragged, check_masks_beside
@@ -151,14 +151,14 @@ class ItemDataset:
             return self._collate(samples)
         except Exception as error:
             what = str(error) if isinstance(error, DataError) else _named(error)
-            raise DataError(f"samples {_some(numbers)} cannot be collated: {what}") from error
+            raise DataError(f"samples {listed(numbers)} cannot be collated: {what}") from error
 
     def _read(self, numbers: list[int], seeds: Indices | None) -> list[Any]:
         if self._get_many is not None:
             try:
                 return list(self._get_many(numbers))
             except Exception as error:
-                message = f"samples {_some(numbers)} cannot be read: {_named(error)}"
+                message = f"samples {listed(numbers)} cannot be read: {_named(error)}"
                 raise DataError(message) from error
         samples = []
         for place, number in enumerate(numbers):
@@ -268,8 +268,3 @@ def _kind(value: Any) -> str:
 
 def _named(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _some(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:16])) + (", ..." if len(numbers) > 16 else "")
-    return f"[{shown}]"

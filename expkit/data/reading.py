@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from expkit.core.batch import Batch, Indices
+from expkit.core.batch import Batch, Indices, listed
 from expkit.core.errors import DataError, ExpkitError
 from expkit.data.collate import unmasked
 from expkit.data.dataset import Dataset, draws
@@ -93,8 +93,7 @@ def read(
     except ExpkitError:
         raise
     except Exception as error:
-        shown = f"{indices[:16].tolist()}{' and more' if len(indices) > 16 else ''}"
-        message = f"samples {shown} cannot be read: {type(error).__name__}: {error}"
+        message = f"samples {listed(indices)} cannot be read: {type(error).__name__}: {error}"
         raise DataError(message) from error
     if not isinstance(fields, Mapping):
         raise DataError(

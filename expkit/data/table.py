@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from expkit.core.batch import Indices
+from expkit.core.batch import Indices, listed
 from expkit.core.errors import DataError
 from expkit.data.collate import IDENTITY, Collate
 
@@ -54,7 +54,7 @@ class TableDataset:
             what = (
                 str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
             )
-            raise DataError(f"samples {numbers[:16]} cannot be read: {what}") from error
+            raise DataError(f"samples {listed(numbers)} cannot be read: {what}") from error
 
 
 def is_table(source: Any) -> bool:

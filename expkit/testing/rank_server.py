@@ -6,7 +6,6 @@ or a framework prints disturbs neither.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -16,9 +15,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import IO, Any
 
+from expkit.launch.kin import die_with_parent
 from expkit.testing.wire import decode, encode
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -69,7 +67,7 @@ def find(name: str) -> Callable[..., Any]:
 def _die_with(parent: int) -> None:
     """End together with the parent, even where it is killed; Linux only, no effect elsewhere."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
     if os.getppid() != parent:  # it was gone before the wish was known
         os._exit(1)
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, final
 
+from expkit.core.batch import listed
 from expkit.core.errors import DataError, ExpkitError, WorkerError
 from expkit.data.dataset import Dataset
 from expkit.data.randomness import Habits
@@ -118,10 +119,9 @@ class Worker:
         """
         if not self._receive():
             indices = self._asked[0].request.indices
-            shown = f"{indices[:16].tolist()}{' and more' if len(indices) > 16 else ''}"
             raise DataError(
                 f"worker process {self.pid} of data.num_workers {self._reap()} when it was to read "
-                f"samples {shown}"
+                f"samples {listed(indices)}"
             )
 
     def _receive(self) -> bool:
@@ -244,7 +244,7 @@ def _serve(channel: Channel, datasets: Sequence[Dataset]) -> NoReturn:
         except ExpkitError as error:
             packet = _told(channel, error, error.__cause__)
         except BaseException as error:  # a data set that exits, too
-            what = f"samples {indices[:16].tolist()} cannot be {done} by a worker"
+            what = f"samples {listed(indices)} cannot be {done} by a worker"
             packet = _told(channel, DataError(f"{what}: {type(error).__name__}: {error}"), error)
         channel.send(packet)
 
